@@ -111,8 +111,8 @@ def lines_of(target: Path, *segments: dict[str, Any]) -> list[Line]:
         grown: list[Any] = [
             Process(pid=pid, start_ticks=2, parent=4700, name="python", inner_pid=pid) for pid in seen["pids"]
         ]
-        held = {str(pid): ("/dev/nvidia0",) for pid in seen["pids"]} if given.get("cuda", True) else {}
-        grown.append(Sample(processes=2, cpu_s=1.0, rss_kib=512, device_memory_mib={}, device_files=held))
+        stored = {str(pid): ("/dev/nvidia0",) for pid in seen["pids"]} if given.get("cuda", True) else {}
+        grown.append(Sample(processes=2, cpu_s=1.0, rss_kib=512, device_memory_mib={}, device_files=stored))
         counted = {"exit": 0, "wall_s": 9.0, "cpu_s": 8.0, "max_rss_kib": 512, "processes": 2}
         end = End(**{name: seen[name] for name in ("code", "signal")}, **counted, files=states, **nobody)  # type: ignore[arg-type]
         times = {"begin": utc(began - second), "end": utc(began + 9 * second)} | given.get("times", {})

@@ -281,8 +281,8 @@ def _loaded_to_compare(source: Path, candidate: Path) -> set[str]:
 def test_every_room_is_on_the_map_and_every_name_on_it_is_there() -> None:
     readme = (SOURCE / "README.md").read_text(encoding="utf-8")
     rooms = {f"{path.name}/" if path.is_dir() else path.stem for path in SOURCE.iterdir() if _is_room(path)}
-    told = [name for line in readme.splitlines() if line.startswith("| `") for name in _named(line.split("|")[1])]
-    assert sorted(told) == sorted(rooms)
+    printed = [name for line in readme.splitlines() if line.startswith("| `") for name in _named(line.split("|")[1])]
+    assert sorted(printed) == sorted(rooms)
     first = [name for line in readme.splitlines() if line[:2].strip(".").isdigit() for name in _named(line)]
     assert [name for name in first if not (SOURCE / name).is_file()] == []
     assert len(readme.splitlines()) <= 36

@@ -62,8 +62,8 @@ def test_without_posix_checkpoints_and_runs_are_verified_sealed_recorded_and_jud
     (bundle,) = (tmp_path / "evidence" / "bundles").iterdir()
     again = ("evidence", "verify", bundle, "--require-pass", "--require-anchor")
     training = ("verify", "builtin:training-run", "--subject", f"run={SPECIMENS / 'runs' / 'wrapped'}")
-    codes, told, _ = run(again, ("ledger", "check"), training, cwd=tmp_path)
-    assert (codes, "2 blocked, 31 not applicable, 8 passed of 41" in told[-1]) == ([0, 0, 3], True)
+    codes, printed, _ = run(again, ("ledger", "check"), training, cwd=tmp_path)
+    assert (codes, "2 blocked, 31 not applicable, 8 passed of 41" in printed[-1]) == ([0, 0, 3], True)
 
 
 @pytest.mark.slow
@@ -72,16 +72,18 @@ def test_without_posix_a_link_in_a_bundle_is_still_refused(tmp_path: Path) -> No
     (bundle,) = (tmp_path / "evidence" / "bundles").iterdir()
     (bundle / "verdicts.json").rename(tmp_path / "verdicts.json")
     (bundle / "verdicts.json").symlink_to(tmp_path / "verdicts.json")
-    codes, (told,), said = run(("evidence", "verify", bundle), cwd=tmp_path)
-    assert (codes, "is a symbolic link" in told + said or "not-regular" in told + said) == ([1], True), told + said
+    codes, (printed,), said = run(("evidence", "verify", bundle), cwd=tmp_path)
+    assert (codes, "is a symbolic link" in printed + said or "not-regular" in printed + said) == ([1], True), (
+        printed + said
+    )
 
 
 @pytest.mark.slow
 def test_without_linux_a_gate_over_a_command_is_blocked_and_nothing_is_run(tmp_path: Path) -> None:
     program = f"{sys.executable} -c \"open('{tmp_path}/ran', 'w')\""
     gate = ("--gate", "GATE-GPUTRAIN-002", "--json", "--subject", f"refusal={program}")
-    codes, (told,), _ = run(("verify", "builtin:pretraining", *gate), cwd=tmp_path)
-    (finding,) = json.loads(told)[0]["findings"]
+    codes, (printed,), _ = run(("verify", "builtin:pretraining", *gate), cwd=tmp_path)
+    (finding,) = json.loads(printed)[0]["findings"]
     assert (codes, finding["outcome"]) == ([3], "BLOCKED")
-    assert "only be found on Linux" in told
+    assert "only be found on Linux" in printed
     assert not (tmp_path / "ran").exists()

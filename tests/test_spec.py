@@ -153,8 +153,8 @@ def test_every_field_of_a_measurement_and_of_a_finding_is_on_its_page() -> None:
 
 
 def test_the_exit_codes_of_verifying_a_bundle_are_those_of_the_tool() -> None:
-    told = [int(code) for code in re.findall(r"\b(\d) where", section("bundle", "## Verifying"))]
-    assert told == [ExitCode.PASSED, ExitCode.FAILED, ExitCode.BLOCKED, ExitCode.ERROR]
+    printed = [int(code) for code in re.findall(r"\b(\d) where", section("bundle", "## Verifying"))]
+    assert printed == [ExitCode.PASSED, ExitCode.FAILED, ExitCode.BLOCKED, ExitCode.ERROR]
 
 
 # --- Ledger -----------------------------------------------------------------------------------------------------------
@@ -279,11 +279,11 @@ def test_the_limits_of_forward_parity_are_those_on_the_page() -> None:
 @pytest.mark.parametrize("cls", [trace_file.Facts, trace_file.Device])
 def test_every_fact_of_a_trace_is_on_its_page_in_the_words_of_the_code(cls: type) -> None:
     listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", section("trace", "## Facts"), re.MULTILINE)
-    told = [(item.key, item.doc.text, item.doc.choices) for item in fields(cls)]
+    printed = [(item.key, item.doc.text, item.doc.choices) for item in fields(cls)]
     found = listed[-2:] if cls is trace_file.Device else listed[:-2]
-    assert [(name, said.partition(" (`")[0]) for name, said in found] == [(name, text) for name, text, _ in told]
+    assert [(name, said.partition(" (`")[0]) for name, said in found] == [(name, text) for name, text, _ in printed]
     assert [tuple(words(said.partition(" (`")[1] + said.partition(" (`")[2])) for _, said in found] == [
-        choices for *_, choices in told
+        choices for *_, choices in printed
     ]
     required = re.search(r"^(.*) are required\.", section("trace", "## Facts"), re.MULTILINE)
     assert required
@@ -320,9 +320,9 @@ def test_the_page_of_quantities_is_what_follows_from_the_dataclasses() -> None:
 
 def test_every_quantity_and_field_is_on_the_page_of_quantities() -> None:
     for name, quantity in QUANTITIES.items():
-        told = section("quantities", f"## {name}")
+        printed = section("quantities", f"## {name}")
         if quantity.form is not Form.SERIES:
-            assert first_column(told) == [item.key for item in fields(quantity.row)]
+            assert first_column(printed) == [item.key for item in fields(quantity.row)]
 
 
 def test_every_link_into_the_page_of_quantities_leads_to_a_heading() -> None:

@@ -117,16 +117,16 @@ def test_the_wheel_holds_the_package_its_data_and_its_licence_and_nothing_else(w
 
 def test_the_wheel_says_what_it_is_and_no_address_that_nobody_vouches_for(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        told = email.message_from_bytes(archive.read(f"weighbridge-{__version__}.dist-info/METADATA"))
-    assert (told["Name"], told["License-Expression"], told["Requires-Python"]) == (
+        printed = email.message_from_bytes(archive.read(f"weighbridge-{__version__}.dist-info/METADATA"))
+    assert (printed["Name"], printed["License-Expression"], printed["Requires-Python"]) == (
         "weighbridge",
         "Apache-2.0",
         ">=3.11",
     )
-    assert {"gguf", "pytorch", "safetensors"} <= set(told["Keywords"].split(","))
-    assert "Framework :: Pytest" in told.get_all("Classifier", [])
-    assert told.get_all("Project-URL", []) == []
-    assert str(told.get_payload()).startswith("# weighbridge: ")
+    assert {"gguf", "pytorch", "safetensors"} <= set(printed["Keywords"].split(","))
+    assert "Framework :: Pytest" in printed.get_all("Classifier", [])
+    assert printed.get_all("Project-URL", []) == []
+    assert str(printed.get_payload()).startswith("# weighbridge: ")
 
 
 def test_the_wheel_holds_one_card_and_one_module_for_every_gate_kind_and_quantity(wheel: Path) -> None:
@@ -173,9 +173,9 @@ def test_installed_alone_it_tells_its_version_and_reads_its_own_contracts(instal
 
 def test_installed_alone_its_selftest_holds_and_says_what_it_could_not_try(installed: Path) -> None:
     tried = run(installed, "selftest")
-    *skipped, told = tried.stdout.decode().splitlines()
+    *skipped, printed = tried.stdout.decode().splitlines()
     assert tried.returncode == 0
-    assert told.endswith(f" hold, 0 wrong, {len(skipped)} not tried")
+    assert printed.endswith(f" hold, 0 wrong, {len(skipped)} not tried")
     assert skipped
     needs = {"forward_errors": "torch", "run_files": "jsonschema"}
     assert {line.split()[1].rstrip(":"): line.rpartition(" ")[2] for line in skipped} == needs
@@ -196,13 +196,13 @@ def test_installed_alone_its_demo_says_what_is_missing(installed: Path) -> None:
 
 
 def test_installed_alone_its_doctor_says_what_each_extra_lacks(installed: Path) -> None:
-    told = run(installed, "doctor").stdout.decode()
-    assert "extra sign         lacks securesystemslib: signed evidence; pip install 'weighbridge[sign]'\n" in told
+    printed = run(installed, "doctor").stdout.decode()
+    assert "extra sign         lacks securesystemslib: signed evidence; pip install 'weighbridge[sign]'\n" in printed
     assert (
         "extra torch        lacks jsonschema, nvidia-ml-py, safetensors, torch: recorder, forward parity, demo; "
-        in told
+        in printed
     )
-    assert "torch is not installed" in told
+    assert "torch is not installed" in printed
 
 
 def test_installed_alone_a_key_needs_the_extra(installed: Path) -> None:
@@ -301,55 +301,59 @@ def ask(desk: Path, name: str, *words: str) -> tuple[int, str]:
     words = ("evidence", words[0], f"From CI, {name}.zip", "--id", (desk / f"{name}.id").read_text(), *words[1:])
     where = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONHASHSEED": "7", "USER": "nobody"}
     ended = run(desk.parent / "reviewer" / "bin", *words, become=become, cwd=str(desk), **where)
-    told = (ended.stdout + ended.stderr).decode()
-    print(f"$ weighbridge {shlex.join(words)}\n{told}exit {ended.returncode}\n")
-    return ended.returncode, told
+    printed = (ended.stdout + ended.stderr).decode()
+    print(f"$ weighbridge {shlex.join(words)}\n{printed}exit {ended.returncode}\n")
+    return ended.returncode, printed
 
 
-def line(told: str, name: str) -> str:
-    return next(one for one in told.splitlines() if one.startswith(f"  {name}"))
+def line(printed: str, name: str) -> str:
+    return next(one for one in printed.splitlines() if one.startswith(f"  {name}"))
 
 
 def test_did_it_pass(desk: Path) -> None:
-    code, told = ask(desk, "good", "verify", "--require-pass")
-    assert (code, told.splitlines()[1].split()[0]) == (0, "PASS")
-    code, told = ask(desk, "bad", "verify", "--require-pass")
-    assert (code, told.splitlines()[1].split()[0]) == (1, "FAIL")
+    code, printed = ask(desk, "good", "verify", "--require-pass")
+    assert (code, printed.splitlines()[1].split()[0]) == (0, "PASS")
+    code, printed = ask(desk, "bad", "verify", "--require-pass")
+    assert (code, printed.splitlines()[1].split()[0]) == (1, "FAIL")
 
 
 def test_is_it_my_file(desk: Path) -> None:
-    code, told = ask(desk, "good", "verify", "--subject", "import=model.gguf")
-    assert (code, "model.gguf is import@default as it was measured" in line(told, "subject import")) == (0, True)
-    code, told = ask(desk, "bad", "verify", "--subject", "import=model.gguf")
-    assert (code, "is not import as it was measured" in line(told, "subject import")) == (1, True)
+    code, printed = ask(desk, "good", "verify", "--subject", "import=model.gguf")
+    assert (code, "model.gguf is import@default as it was measured" in line(printed, "subject import")) == (0, True)
+    code, printed = ask(desk, "bad", "verify", "--subject", "import=model.gguf")
+    assert (code, "is not import as it was measured" in line(printed, "subject import")) == (1, True)
 
 
 def test_who_measured(desk: Path) -> None:
-    code, told = ask(desk, "good", "verify", "--key", "ada.pub")
-    assert (code, "signed by ada.pub" in line(told, "authenticity")) == (0, True)
-    code, told = ask(desk, "good", "verify", "--key", "eve.pub")
-    assert (code, "not-signed" in line(told, "authenticity")) == (1, True)
+    code, printed = ask(desk, "good", "verify", "--key", "ada.pub")
+    assert (code, "signed by ada.pub" in line(printed, "authenticity")) == (0, True)
+    code, printed = ask(desk, "good", "verify", "--key", "eve.pub")
+    assert (code, "not-signed" in line(printed, "authenticity")) == (1, True)
 
 
 def test_does_it_still_hold(desk: Path) -> None:
-    code, told = ask(desk, "good", "verify", "--require-anchor")
-    assert (code, line(told, "freshness")) == (0, "  freshness     holds       0.0 days old")
-    assert "1 of 1 verdict follows, byte for byte" in line(told, "rederivation")
-    code, told = ask(desk, "good", "rejudge")
-    assert (code, "1 of 1 finding follows from the measurements" in told) == (0, True)
+    code, printed = ask(desk, "good", "verify", "--require-anchor")
+    assert (code, line(printed, "freshness")) == (0, "  freshness     holds       0.0 days old")
+    assert "1 of 1 verdict follows, byte for byte" in line(printed, "rederivation")
+    code, printed = ask(desk, "good", "rejudge")
+    assert (code, "1 of 1 finding follows from the measurements" in printed) == (0, True)
 
 
 def test_it_no_longer_holds_under_a_changed_contract_or_with_a_changed_byte(desk: Path) -> None:
     contract, archive = desk / "contracts" / "checkpoint-import.yaml", desk / "From CI, good.zip"
     before, packed = contract.read_bytes(), archive.read_bytes()
     contract.write_bytes(before.replace(b"version: 1.0.0", b"version: 1.0.1"))
-    _, told = ask(desk, "good", "verify")
-    assert "STALE: 0.0 days old; the contract has changed since" in line(told, "freshness")
+    _, printed = ask(desk, "good", "verify")
+    assert "STALE: 0.0 days old; the contract has changed since" in line(printed, "freshness")
     contract.write_bytes(before)
     with zipfile.ZipFile(archive) as old, zipfile.ZipFile(desk / "new.zip", "w") as new:
         for name in old.namelist():
             new.writestr(name, old.read(name).replace(b'"PASS"', b'"FAIL"'))
     (desk / "new.zip").replace(archive)
-    code, told = ask(desk, "good", "verify", "--key", "ada.pub")
+    code, printed = ask(desk, "good", "verify", "--key", "ada.pub")
     archive.write_bytes(packed)
-    assert (code, line(told, "integrity").split()[1], line(told, "authenticity").split()[1]) == (1, "broken", "none")
+    assert (code, line(printed, "integrity").split()[1], line(printed, "authenticity").split()[1]) == (
+        1,
+        "broken",
+        "none",
+    )

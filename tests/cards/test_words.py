@@ -15,9 +15,9 @@ from weighbridge.core.data import data_path, parsed
 from weighbridge.gates import KINDS
 
 
-def test_a_requirement_is_told_as_the_contract_writes_it() -> None:
-    told = fill(any_gate()["requires"].says, {"requirement": "cuda", "needed": True, "found": False})
-    assert told == "the gate requires cuda: true on this host, found false"
+def test_a_requirement_is_reported_as_the_contract_writes_it() -> None:
+    printed = fill(any_gate()["requires"].says, {"requirement": "cuda", "needed": True, "found": False})
+    assert printed == "the gate requires cuda: true on this host, found false"
 
 
 def test_a_mapping_reads_the_same_however_it_was_built() -> None:

@@ -70,7 +70,7 @@ def test_where_no_extent_was_looked_for_none_is_said() -> None:
     assert place_of(typical("logits")) == ""
 
 
-def test_a_relation_is_told_only_where_it_explains_nine_tenths_of_the_error() -> None:
+def test_a_relation_is_reported_only_where_it_explains_nine_tenths_of_the_error() -> None:
     scale = Relation(name="scale", to="1", left=1e-3)
     assert related(scale, 1.05e-3, 1e-3) == ""  # rounding, of which a factor of one explains nothing
     assert related(replace(scale, to="0.98", left=1e-9), 0.02, 1e-7) == "; it is the right value times 0.98"

@@ -209,7 +209,7 @@ def test_a_section_over_several_bundles_and_gates_tells_where_each_stood_and_sta
     ]
     assert f" | `264.74` [ev:{kept.timed}#/findings/0/measured] ms | " in text
     assert "- Live evidence: run[default] is a fixture subject." in text
-    assert [text.count(told) for told in ("- host: ", "- python: ", "\nweighbridge verify ")] == [1, 1, 1]
+    assert [text.count(printed) for printed in ("- host: ", "- python: ", "\nweighbridge verify ")] == [1, 1, 1]
     assert kept.land(DRAFTS / "both.md").code == 0
 
 
@@ -324,7 +324,7 @@ def test_a_byte_of_evidence_that_changed_is_named_with_its_file_and_its_bundle(k
 
 
 @pytest.mark.slow
-def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(kept: Kept) -> None:
+def test_two_branches_that_land_the_same_number_are_distinguished_by_renaming_one(kept: Kept) -> None:
     git(kept.folder, "init", "-q", "-b", "main")
     git(kept.folder, "add", "-A")
     git(kept.folder, "commit", "-qm", "evidence")
@@ -382,8 +382,8 @@ def test_two_clones_that_both_appended_and_landed_are_merged_by_git(
     assert codes(kept.cli("amend", "check")) == ["not-rendered", "section-taken"]
     reason = "one clone recorded a FAIL while the other discharged it"
     assert kept.cli("ledger", "reconcile", "mine/GATE-IMPORT-001", "--reason", reason).code == 0
-    for told in re.findall(r"^  (git mv .*?), then:", kept.cli("amend", "check").out, re.MULTILINE):
-        git(other, *told.split()[1:])
+    for printed in re.findall(r"^  (git mv .*?), then:", kept.cli("amend", "check").out, re.MULTILINE):
+        git(other, *printed.split()[1:])
     assert kept.cli("amend", "render").code == 0
     git(other, "add", "-A")
     git(other, "commit", "-qm", "Merge both clones")
@@ -419,7 +419,7 @@ def test_a_loosened_contract_raises_the_major_version_and_prose_alone_the_patch(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "code", "told"),
+    ("text", "code", "printed"),
     [
         ("33 PARTIAL + 12 DISCHARGED = 45 gates.\n\nNow 15 + 33, unchanged.", "does-not-add",
          "is called unchanged; it was 33 + 12 = 45 and is 15 + 33 = 48"),
@@ -443,7 +443,7 @@ def test_a_loosened_contract_raises_the_major_version_and_prose_alone_the_patch(
          "says 12, runs/*/metadata.json matches 10 files"),
     ],
 )  # fmt: skip
-def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str, code: str, told: str) -> None:
+def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str, code: str, printed: str) -> None:
     for number in range(10):
         folder = Path("runs") / str(number)
         folder.mkdir(parents=True)
@@ -454,7 +454,7 @@ def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str,
     for ended in (kept.check(claim), kept.land(draft)):
         assert ended.code == 1
         assert code in codes(ended)
-        assert told.replace("TIMED", kept.timed) in ended.out
+        assert printed.replace("TIMED", kept.timed) in ended.out
     assert not list(Path("spec/amendments").glob("0*.md"))
 
 
@@ -494,7 +494,7 @@ def test_a_claim_that_holds_is_no_problem(kept: Kept, text: str) -> None:
          "tally-mismatch"),
     ],
 )  # fmt: skip
-def test_a_claim_that_cannot_be_held_is_no_claim_that_holds(kept: Kept, text: str, code: str) -> None:
+def test_a_claim_that_cannot_be_checked_is_no_claim_that_holds(kept: Kept, text: str, code: str) -> None:
     ended = kept.check(text.replace("TIMED", kept.timed))
     assert (codes(ended), ended.code) == ([code], 1), ended.out
 
@@ -563,7 +563,7 @@ def test_evidence_that_git_ignores_is_not_landed(kept: Kept) -> None:
     assert (ended.code, codes(ended)) == (1, ["evidence-not-kept"])
 
 
-def test_a_logarithm_of_a_word_cannot_be_held_and_says_so(kept: Kept) -> None:
+def test_a_logarithm_of_a_word_cannot_be_checked_and_says_so(kept: Kept) -> None:
     ended = kept.check("So ln(vocab) = 17.21, with a vocabulary of 151,936.")
     assert (ended.code, codes(ended)) == (5, ["uncited"])
     assert "ln(vocab) = 17.21 names no number, so it cannot be checked\n  write ln(151936) = 11.93" in ended.out
@@ -583,8 +583,8 @@ def test_a_place_that_is_left_to_the_author_is_filled_before_landing(kept: Kept)
     draft.write_text(draft.read_text() + "\n<!-- author: and what next -->\n")
     ended, lines = kept.land(draft), draft.read_text().splitlines()
     at = [index for index, line in enumerate(lines, 1) if line.startswith("<!-- author")]
-    told = [line.split(":")[1] for line in ended.lines if ": unfilled " in line]
-    assert (len(at), told) == (2, [*map(str, at)])
+    printed = [line.split(":")[1] for line in ended.lines if ": unfilled " in line]
+    assert (len(at), printed) == (2, [*map(str, at)])
 
 
 # --- What may go wrong on the way -------------------------------------------------------------------------------------
@@ -606,7 +606,7 @@ gates:
 
 
 @pytest.mark.slow
-def test_a_figure_in_a_unit_of_its_kind_is_drafted_as_it_is_held(kept: Kept) -> None:
+def test_a_figure_in_a_unit_of_its_kind_is_drafted_as_it_is_stored(kept: Kept) -> None:
     Path("wraps.yaml").write_text(WRAPS)
     run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
     assert kept.cli("verify", "wraps.yaml", "--subject", f"run={run}", "--record").code == 0
@@ -678,7 +678,7 @@ def test_a_new_version_of_a_kind_breaks_no_landed_section_and_lands_no_new_one(
     assert "number-mismatch" in codes(kept.cli("amend", "check"))  # figures are held all the same
 
 
-def test_a_landed_section_is_held_as_of_its_landing_whatever_was_recorded_since(kept: Kept) -> None:
+def test_a_landed_section_is_checked_as_of_its_landing_whatever_was_recorded_since(kept: Kept) -> None:
     kept.land(kept.draft())
     save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
     bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
@@ -807,13 +807,13 @@ def test_every_premise_is_looked_at_again_and_a_stale_one_says_what_was_found(ke
         '{kind: command, argv: ["false"], expect: ""}',
     )
     ended = kept.land(draft, "--run-commands")
-    told = [line.partition("premise-stale ")[2] for line in ended.lines if "premise-stale" in line]
-    assert [line.split(":")[0] for line in told] == [
+    printed = [line.partition("premise-stale ")[2] for line in ended.lines if "premise-stale" in line]
+    assert [line.split(":")[0] for line in printed] == [
         "file config.json", f"commit {'0' * 40}", "command false", "contract mine",
     ]  # fmt: skip
-    assert f"expected {digests['file']}, found {sha256(b'[]' + bytes([10])).hexdigest()}" in told[0]
-    assert told[1].endswith("expected in history, found not in the history of HEAD")
-    assert told[2].endswith("expected nothing, found exit 1")
+    assert f"expected {digests['file']}, found {sha256(b'[]' + bytes([10])).hexdigest()}" in printed[0]
+    assert printed[1].endswith("expected in history, found not in the history of HEAD")
+    assert printed[2].endswith("expected nothing, found exit 1")
 
 
 def test_a_command_that_does_not_end_is_stopped(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -828,7 +828,7 @@ def test_a_command_that_does_not_end_is_stopped(kept: Kept, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "printed"),
     [
         ("---\nweighbridge", "weighbridge", "front-matter does not begin with front matter"),
         ('kind: "record"', 'kind: "claim"', "'claim' is not one of record, correction, editorial"),
@@ -840,13 +840,13 @@ def test_a_command_that_does_not_end_is_stopped(kept: Kept, monkeypatch: pytest.
         ("supersedes: []", "supersedes: []\nlanded: {}", "missing key"),
     ],
 )
-def test_front_matter_that_says_what_cannot_be_is_refused(kept: Kept, before: str, after: str, told: str) -> None:
+def test_front_matter_that_says_what_cannot_be_is_refused(kept: Kept, before: str, after: str, printed: str) -> None:
     draft = kept.draft()
     assert before in draft.read_text()
     draft.write_text(draft.read_text().replace(before, after, 1))
     ended = kept.land(draft)
     assert ended.code == 1
-    assert told in ended.out + ended.err
+    assert printed in ended.out + ended.err
 
 
 # --- Hypotheses -------------------------------------------------------------------------------------------------------
@@ -897,14 +897,14 @@ def test_an_open_hypothesis_is_decided_by_what_was_measured_after_and_by_the_val
     assert kept.cli("verify", "contracts/mine.yaml", *bound, "--evidence", "evidence").code == 0
     (later,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
     figure = f"`1` {counted.format(later)}"
-    for row, told in (
+    for row, printed in (
         (f"| H1 | all is kept | REFUTED | {figure} |", "H1 is REFUTED by 1; the experiment said < 1"),
         (f"| H1 | some is kept | CONFIRMED | {figure} |", "H1 is another hypothesis in §1: all is kept"),
     ):
         Path(DRAFTS / "b.md").unlink(missing_ok=True)
         refused = asked(kept, "b", row, bundle=later)
         assert (refused.code, codes(refused)) == (1, ["hypothesis"]), refused.out
-        assert told in refused.out
+        assert printed in refused.out
     Path(DRAFTS / "b.md").unlink()
     assert asked(kept, "b", f"| H1 | all is kept | CONFIRMED | {figure} |", bundle=later).code == 0
     turned = asked(kept, "c", f"| H1 | all is kept | OPEN | {figure} |", "| H1 | tensors | > 2 | < 2 |", bundle=later)

@@ -119,7 +119,7 @@ def candidate(cli: Cli, run: str, **more: object) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("run", "told"),
+    ("run", "printed"),
     [
         ("raise SystemExit(0)", "raised SystemExit (forward-raised)"),
         ("raise MemoryError", "raised MemoryError (forward-raised)"),
@@ -131,20 +131,20 @@ def candidate(cli: Cli, run: str, **more: object) -> tuple[int, str]:
         ),
     ],
 )
-def test_a_forward_pass_cannot_end_the_weighing_as_a_pass(cli: Cli, run: str, told: str) -> None:
+def test_a_forward_pass_cannot_end_the_weighing_as_a_pass(cli: Cli, run: str, printed: str) -> None:
     code, out = candidate(cli, run)
     assert code == 4
-    assert told in " ".join(out.split())
+    assert printed in " ".join(out.split())
 
 
 @pytest.mark.parametrize("more", [{"device": None}, {"dtype": 3}, {"tokens": 3}, {"tokens": [["a"]]}, {"name": b"x"}])
-def test_a_stack_with_fields_of_wrong_types_is_told_as_the_subjects_fault(cli: Cli, more: Any) -> None:
+def test_a_stack_with_fields_of_wrong_types_is_reported_as_the_subjects_fault(cli: Cli, more: Any) -> None:
     code, out = candidate(cli, "return {}", **more)
     assert code == 4
     assert "the factory returned Stack, with fields of another type (not-a-forward)" in " ".join(out.split())
 
 
-def test_a_factory_that_returns_another_structure_is_told_as_the_subjects_fault(cli: Cli) -> None:
+def test_a_factory_that_returns_another_structure_is_reported_as_the_subjects_fault(cli: Cli) -> None:
     code, out = judged(cli, "def make(): return [1, 2]")
     assert code == 4
     assert "the factory returned list, which cannot be run forward (not-a-forward)" in " ".join(out.split())
@@ -183,7 +183,7 @@ def test_a_binding_that_no_gate_would_look_at_is_refused(cli: Cli, workplace: Pa
 
 
 @pytest.mark.parametrize("other", ["a.safetensors", "./a.safetensors", "link"])
-def test_a_file_is_not_held_against_itself(cli: Cli, workplace: Path, other: str) -> None:
+def test_a_file_is_not_compared_with_itself(cli: Cli, workplace: Path, other: str) -> None:
     checkpoint("a.safetensors")
     (workplace / "link").symlink_to("a.safetensors")
     ended = cli("verify", IMPORT, "--subject", "source=a.safetensors", "--subject", f"import={other}")
@@ -210,7 +210,7 @@ def linked(folder: Path, way: str) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("way", ["shard", "index", "links", "hard links", "linked shards"])
-def test_the_same_tensors_under_two_names_are_not_held_against_themselves(cli: Cli, workplace: Path, way: str) -> None:
+def test_the_same_tensors_under_two_names_are_not_compared_with_themselves(cli: Cli, workplace: Path, way: str) -> None:
     source, other = linked(workplace, way)
     for one, two in ((source, other), (other, source)):
         ended = cli("verify", IMPORT, "--subject", f"source={one}", "--subject", f"import={two}")
@@ -325,7 +325,7 @@ def test_junit_is_xml_where_a_path_is_not_unicode(cli: Cli) -> None:
         (("lint", "x" * 300), 2, "file-unreadable"),
     ],
 )
-def test_a_name_too_long_for_the_system_is_told(cli: Cli, arguments: tuple[str, ...], code: int, says: str) -> None:
+def test_a_name_too_long_for_the_system_is_reported(cli: Cli, arguments: tuple[str, ...], code: int, says: str) -> None:
     ended = cli(*arguments)
     assert ended.code == code
     assert says in ended.out + ended.err
@@ -380,7 +380,7 @@ def test_output_that_cannot_be_written_is_no_pass() -> None:
     assert err == ("system: standard output: No space left on device\n  run again with --debug for the traceback\n4\n")
 
 
-def test_a_report_that_cannot_be_written_is_told(cli: Cli, workplace: Path) -> None:
+def test_a_report_that_cannot_be_written_is_reported(cli: Cli, workplace: Path) -> None:
     timed(workplace)
     ended = cli("verify", "c.yaml", "--subject", "run=good.jsonl", "--report", f"junit:{workplace}")
     assert ended.code == 4
@@ -485,8 +485,8 @@ def test_colour_and_progress_are_for_terminals_that_want_them(workplace: Path) -
     assert b"\x1b" not in on_a_terminal("compare", a, b, TERM="xterm", NO_COLOR="1")
     assert b"\x1b" not in on_a_terminal("compare", a, b, TERM="dumb")
     bound = ("--subject", f"source={a}", "--subject", f"import={b}", "--no-evidence")
-    told = on_a_terminal("verify", "builtin:model-import", *bound, TERM="xterm", NO_COLOR="1").decode()
-    assert ("✗ FAIL     GATE-MODEL-001" in told, "… BLOCKED" in told) == (True, True)
+    printed = on_a_terminal("verify", "builtin:model-import", *bound, TERM="xterm", NO_COLOR="1").decode()
+    assert ("✗ FAIL     GATE-MODEL-001" in printed, "… BLOCKED" in printed) == (True, True)
 
 
 def test_a_ledger_that_is_not_there_is_not_whole(cli: Cli, workplace: Path) -> None:

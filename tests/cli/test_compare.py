@@ -160,7 +160,7 @@ def test_hints_follow_the_mechanisms_that_were_found_and_the_code_where_none_was
     )
 
 
-def test_one_flipped_bit_is_told_with_tensor_offset_and_both_values(cli: Cli) -> None:
+def test_one_flipped_bit_is_reported_with_tensor_offset_and_both_values(cli: Cli) -> None:
     ended = cli("compare", SOURCE, specimen("flipped-bit.safetensors"))
     assert ended.code == 1
     assert ended.lines[1].startswith(
@@ -229,7 +229,7 @@ def test_a_fifo_a_folder_and_nothing_end_in_4_without_hanging(cli: Cli, workplac
     watchdog.cancel()
 
 
-def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli) -> None:
+def test_a_block_quantised_import_is_bound_to_the_types_that_it_declares(cli: Cli) -> None:
     ended = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"))
     assert ended.code == 0
     assert ended.lines[0].endswith(
@@ -256,19 +256,19 @@ def test_quantising_is_refused_where_it_was_not_meant(cli: Cli) -> None:
 
 def test_a_rounding_passes_under_the_policy_that_means_it(cli: Cli) -> None:
     pair = specimen("values.safetensors"), specimen("rounded.safetensors")
-    told = "  a: wrong dtype (F32 values stored as BF16); 8 of 8 elements explained: value-cast"
-    assert told in cli("compare", *pair).lines
+    printed = "  a: wrong dtype (F32 values stored as BF16); 8 of 8 elements explained: value-cast"
+    assert printed in cli("compare", *pair).lines
     ended = cli("compare", *pair, "--policy", "rounded:BF16")
     assert "  1 ROUNDED_EXACT, 2 MISSING" in ended.lines
 
 
 def test_what_would_pass_under_another_policy_is_asked_about(cli: Cli, workplace: Path) -> None:
-    told = "  meant? it passes with `policy: rounded:BF16` in the file of --policy"
+    printed = "  meant? it passes with `policy: rounded:BF16` in the file of --policy"
     pair = specimen("values.safetensors"), specimen("rounded.safetensors")
-    assert told not in cli("compare", *pair).lines  # two tensors are missing, too
+    assert printed not in cli("compare", *pair).lines  # two tensors are missing, too
     limits = "policy: lossless\nallow_missing: [b, w]\n"
     (workplace / "meant.yaml").write_text(limits)
-    assert told in cli("compare", *pair, "--policy", "meant.yaml").lines
+    assert printed in cli("compare", *pair, "--policy", "meant.yaml").lines
     assert not any(
         line.startswith("  meant?") for line in cli("compare", SOURCE, specimen("relabelled.safetensors")).lines
     )
@@ -313,7 +313,7 @@ def test_a_quantised_source_of_an_import_that_is_not_asks_the_same(cli: Cli, tmp
 
 
 @pytest.mark.parametrize("policy", ["ROUNDED:bf16", "Rounded:BF16"])
-def test_a_policy_is_told_as_it_is_kept_however_it_was_typed(cli: Cli, policy: str) -> None:
+def test_a_policy_is_reported_as_it_is_kept_however_it_was_typed(cli: Cli, policy: str) -> None:
     ended = cli("compare", specimen("values.safetensors"), specimen("rounded.safetensors"), "--policy", policy)
     assert ended.lines[0].endswith("policy: rounded:BF16")
 
@@ -353,7 +353,7 @@ def test_each_file_is_opened_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(opened) == sorted(map(str, (SOURCE, *imports)))
 
 
-def test_a_pass_is_told_in_the_words_of_the_card() -> None:
+def test_a_pass_is_reported_in_the_words_of_the_card() -> None:
     assert gate_words("value-preservation").passes == AS_MEANT
 
 

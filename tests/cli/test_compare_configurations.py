@@ -29,7 +29,7 @@ def rewritten(folder: Path, **changed: object) -> None:
     (folder / "config.json").write_text(json.dumps({**CONFIG, **changed}))
 
 
-def test_agreement_is_told_in_one_line(cli: Cli, model: tuple[Path, Path]) -> None:
+def test_agreement_is_reported_in_one_line(cli: Cli, model: tuple[Path, Path]) -> None:
     ended = cli("compare", *model)
     assert ended.code == 0
     assert ended.lines[-2:-1] == ["  configuration: 6 fields agree; 1 not compared: architecture (--all says why)"]
@@ -51,13 +51,13 @@ def test_what_the_converter_is_known_to_lose_can_be_accepted_by_name(cli: Cli, m
     rewritten(model[0], rope_theta=10000, sliding_window=8)
     ended = cli("compare", *model)
     assert ended.code == 1
-    told = "the converter is known to lose sliding_window; `may_differ` in a contract accepts it, with reasons"
-    assert f"  configuration: {told}" in ended.lines
+    printed = "the converter is known to lose sliding_window; `may_differ` in a contract accepts it, with reasons"
+    assert f"  configuration: {printed}" in ended.lines
     assert ended.lines[-2] == "  meant? it passes with --may-differ sliding_window"
     assert cli("compare", *model, "--may-differ", "sliding_window").code == 0
 
 
-def test_a_known_fault_of_the_converter_is_told_where_it_is_what_was_found(cli: Cli, workplace: Path) -> None:
+def test_a_known_fault_of_the_converter_is_reported_where_it_is_what_was_found(cli: Cli, workplace: Path) -> None:
     source = decoder()
     folder = directory(workplace / "hf", source, CONFIG)
     hybrid = gguf_file(workplace / "h.gguf", converted(source, "qwen2"), "granitehybrid")
@@ -88,8 +88,8 @@ def test_keys_of_two_directories_decide_unless_they_are_harmless_or_meant_to_dif
     other = directory(workplace / "again", decoder(), {**CONFIG, "use_cache": True, "rope_theta": 10000})
     ended = cli("compare", model[0], other)
     assert ended.code == 0
-    told = "config.json:use_cache (how a library calls the model, not what the model is)"
-    assert f"  configuration: different, and known to be harmless: {told}" in ended.lines
+    printed = "config.json:use_cache (how a library calls the model, not what the model is)"
+    assert f"  configuration: different, and known to be harmless: {printed}" in ended.lines
 
 
 def test_labels_alone_leave_the_configuration_to_be_compared(cli: Cli, model: tuple[Path, Path]) -> None:
@@ -110,10 +110,10 @@ def test_both_halves_stand_in_one_answer(cli: Cli) -> None:
 
 def test_what_could_not_be_compared_is_named_and_listed_with_all(cli: Cli) -> None:
     pair = CONFIGS / "llama", CONFIGS / "llama.gguf"
-    told = (
+    printed = (
         "  configuration: 18 fields agree; 3 not compared: architecture, tied_embeddings, token_types (--all says why)"
     )
-    assert told in cli("compare", *pair).lines
+    assert printed in cli("compare", *pair).lines
     assert "  configuration: no rule reads 1 key of tokenizer.json: post_processor" in cli("compare", *pair).lines
     listed = [line for line in cli("compare", *pair, "--all").lines if "was not compared" in line]
     assert listed == [
@@ -123,20 +123,20 @@ def test_what_could_not_be_compared_is_named_and_listed_with_all(cli: Cli) -> No
     ]
 
 
-def test_a_side_that_says_nothing_is_told_and_does_not_decide(cli: Cli) -> None:
+def test_a_side_that_says_nothing_is_reported_and_does_not_decide(cli: Cli) -> None:
     plain = SPECIMENS / "checkpoints" / "source.safetensors"
     ended = cli("compare", plain, SPECIMENS / "checkpoints" / "mislabelled.gguf")
-    told = "  no config.json beside the source: configurations not compared"
-    assert told in ended.lines
+    printed = "  no config.json beside the source: configurations not compared"
+    assert printed in ended.lines
     assert not [line for line in cli("compare", plain, plain).lines if "configuration" in line]
 
 
-def test_one_folder_for_both_is_told_and_does_not_decide(cli: Cli) -> None:
+def test_one_folder_for_both_is_reported_and_does_not_decide(cli: Cli) -> None:
     ended = cli("compare", CONFIGS / "llama", CONFIGS / "llama" / "model.safetensors")
-    told = (
+    printed = (
         "  configuration: both sides read one and the same config.json, which always agrees with itself (config-same)"
     )
-    assert told in ended.lines
+    assert printed in ended.lines
     assert ended.code == 0
 
 

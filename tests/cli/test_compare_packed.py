@@ -79,17 +79,17 @@ UNREAD: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 def test_what_no_rule_reads_is_blocked_by_its_name_and_the_rest_is_compared(
     cli: Cli, tmp_path: Path, case: str
 ) -> None:
-    settings, told, tensors = UNREAD[case]
+    settings, printed, tensors = UNREAD[case]
     source, packed = model(tmp_path / "source", p__weight=WEIGHT), model(tmp_path / "packed", settings, **tensors)
     for pair in ((source, packed), (packed, source)):
         ended = cli("compare", *pair)
         assert ended.code == 3, ended.lines
-        assert ended.lines[1] == f"  p.weight: not compared: packed by {told}: no rule"
+        assert ended.lines[1] == f"  p.weight: not compared: packed by {printed}: no rule"
         assert "  1 BYTES_EQUAL, 1 not compared" in ended.lines
         assert "different content" not in "\n".join(ended.lines)
 
 
-def test_what_is_broken_beside_packed_weights_is_still_told(cli: Cli, tmp_path: Path) -> None:
+def test_what_is_broken_beside_packed_weights_is_still_reported(cli: Cli, tmp_path: Path) -> None:
     settings, _, tensors = UNREAD["GPTQ of 3 bits"]
     source = model(tmp_path / "source", p__weight=WEIGHT)
     packed = model(tmp_path / "packed", settings, **tensors, norm__weight=NORM[::-1].copy())
@@ -163,16 +163,16 @@ def test_names_tell_a_method_where_no_configuration_does(cli: Cli, tmp_path: Pat
     ("name", "method"),
     [("compressed-tensors-pack4", "compressed-tensors"), ("gptq-4", "gptq or awq"), ("mlx-q4", "mlx")],
 )
-def test_a_configuration_that_is_missing_is_told(cli: Cli, tmp_path: Path, name: str, method: str) -> None:
+def test_a_configuration_that_is_missing_is_reported(cli: Cli, tmp_path: Path, name: str, method: str) -> None:
     folder = kept(tmp_path / "packed", name, lambda _tensors, config: config.clear())
     config = json.loads((folder / "config.json").read_text())
     config.pop("quantization", None)
     (folder / "config.json").write_text(json.dumps(config))
-    told = f"not compared: packed by {method}, and no quantization_config says how: no rule"
+    printed = f"not compared: packed by {method}, and no quantization_config says how: no rule"
     for pair in ((unpacked(name), folder), (folder, unpacked(name))):
         ended = cli("compare", *pair)
         assert ended.code == 3
-        assert ended.lines[1].endswith(told)
+        assert ended.lines[1].endswith(printed)
 
 
 def test_scales_of_columns_or_zero_points_are_not_taken_for_scales_of_rows(cli: Cli, tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_scales_of_columns_or_zero_points_are_not_taken_for_scales_of_rows(cli: 
 def test_the_page_lists_every_method_of_transformers_with_its_answer() -> None:
     page = (Path(__file__).parents[2] / "spec" / "tensor-values.md").read_text()
     listed = dict(re.findall(r"^\| `([\w-]+)` \| (compared|not compared|no packing)\b", page, re.MULTILINE))
-    told = dict.fromkeys(METHODS, "not compared") | dict.fromkeys(READ, "compared") | {"gguf": "no packing"}
-    assert listed == told
+    printed = dict.fromkeys(METHODS, "not compared") | dict.fromkeys(READ, "compared") | {"gguf": "no packing"}
+    assert listed == printed
     known = pytest.importorskip("transformers.quantizers.auto").AUTO_QUANTIZER_MAPPING
-    assert set(known) <= set(told)
+    assert set(known) <= set(printed)
 
 
 # --- Packings that a rule reads ---------------------------------------------------------------------------------------
@@ -274,8 +274,8 @@ def damaged(name: str) -> dict[str, Callable[[dict[str, Any], dict[str, Any]], N
     def other_groups(tensors: dict[str, Any], config: dict[str, Any]) -> None:
         state = next((key for key in tensors if key.startswith(STEM) and "quant_state" in key), "")
         if state:
-            told = tensors[state].tobytes().replace(b'"blocksize": 64', b'"blocksize": 32')
-            tensors[state] = np.frombuffer(told, np.uint8)
+            printed = tensors[state].tobytes().replace(b'"blocksize": 64', b'"blocksize": 32')
+            tensors[state] = np.frombuffer(printed, np.uint8)
         elif name == "compressed-tensors-pack4":
             config["config_groups"]["group_0"]["weights"]["group_size"] = 32
         elif "group_size" in config:
@@ -464,7 +464,7 @@ def test_a_configuration_that_makes_no_sense_is_never_a_pass(
     assert cli("compare", source, strange).code == 3
 
 
-def test_rows_that_end_between_two_steps_are_held_whole(cli: Cli, tmp_path: Path) -> None:
+def test_rows_that_end_between_two_steps_are_kept_whole(cli: Cli, tmp_path: Path) -> None:
     values = RNG.standard_normal((33, 65)).astype(np.float32)
     scales = np.abs(values).max(1, keepdims=True) / np.float32(127)
     codes = np.rint(values / scales).astype(np.int8)

@@ -94,11 +94,16 @@ def test_no_damage_to_codes_or_scales_passes(cli: Cli, tmp_path: Path, which: st
     for damage in (wrong_scale, wrong_scale_of_a_row, *CODES):
         ended = cli("compare", HERE / "source", written(tmp_path / damage.__name__, damage, stem))
         assert ended.code == 1, (damage, ended.lines)
-        told = "codes are not the nearest" if damage in CODES else "AWQ scales channels, and a factor of these is off"
-        assert any(one.startswith(f"  {stem}.weight: ") and told in one for one in ended.lines), (damage, ended.lines)
+        printed = (
+            "codes are not the nearest" if damage in CODES else "AWQ scales channels, and a factor of these is off"
+        )
+        assert any(one.startswith(f"  {stem}.weight: ") and printed in one for one in ended.lines), (
+            damage,
+            ended.lines,
+        )
 
 
-def test_a_norm_that_undoes_another_factor_is_told_by_name(cli: Cli, tmp_path: Path) -> None:
+def test_a_norm_that_undoes_another_factor_is_reported_by_name(cli: Cli, tmp_path: Path) -> None:
     ended = cli("compare", HERE / "source", written(tmp_path / "off", norm_off, ""))
     assert ended.code == 1
     assert any(line.startswith(f"  {NORM}: AWQ scales channels, and a factor of these is off") for line in ended.lines)
@@ -107,5 +112,5 @@ def test_a_norm_that_undoes_another_factor_is_told_by_name(cli: Cli, tmp_path: P
 def test_factors_that_nothing_undoes_are_not_compared(cli: Cli, tmp_path: Path) -> None:
     ended = cli("compare", HERE / "source", written(tmp_path / "kept", norm_of_the_source, ""))
     assert ended.code == 3
-    told = "not compared: AWQ scales channels, and nothing in its layer undoes the factors of these"
-    assert f"  {WEIGHT.format('q')}.weight: {told}" in ended.lines
+    printed = "not compared: AWQ scales channels, and nothing in its layer undoes the factors of these"
+    assert f"  {WEIGHT.format('q')}.weight: {printed}" in ended.lines

@@ -37,10 +37,10 @@ def offered(line: str, shell: str = "zsh") -> list[str]:
     for written in (out, err):
         written.seek(0)
     assert (ended.value.code, err.read()) == (0, "")
-    told = out.read().splitlines()
+    printed = out.read().splitlines()
     if shell == "zsh":  # a type, a word, a help
-        return [told[at + 1] for at in range(0, len(told) - 2, 3) if told[at] == "plain"]
-    return [one.partition(",")[2] for one in told if one.startswith("plain,")]
+        return [printed[at + 1] for at in range(0, len(printed) - 2, 3) if printed[at] == "plain"]
+    return [one.partition(",")[2] for one in printed if one.startswith("plain,")]
 
 
 @pytest.mark.slow

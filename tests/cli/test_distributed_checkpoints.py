@@ -59,8 +59,8 @@ def test_one_flipped_bit_in_one_piece_is_found_at_its_tensor_and_element(cli: Cl
     Path(last.file).write_bytes(data)
     ended = cli("compare", single, folder)
     assert ended.code == 1
-    told = f"1 of 2000 elements is not the source's: element {22 * 50 + 28} at byte {last.offset + 4 * 53} was "
-    assert f"layer.weight: F32 -> F32, but {told}" in ended.out
+    printed = f"1 of 2000 elements is not the source's: element {22 * 50 + 28} at byte {last.offset + 4 * 53} was "
+    assert f"layer.weight: F32 -> F32, but {printed}" in ended.out
     assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 changed (different content)"
     assert (
         "file __1_0.distcp: 1 of 2 checksums do not agree, the first of layer.weight at byte "

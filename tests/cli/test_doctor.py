@@ -13,21 +13,21 @@ def told(cli: Cli, start: str) -> str:
     return next(line for line in cli("doctor").lines if line.startswith(start)).removeprefix(start).strip()
 
 
-def test_every_extra_is_told_with_what_it_gives_and_lacks(cli: Cli) -> None:
+def test_every_extra_is_reported_with_what_it_gives_and_lacks(cli: Cli) -> None:
     extras = json.loads(cli("doctor", "--json").out)["extras"]
     assert set(extras) == {"torch", "remote", "cluster", "sign", "onnxruntime", "report", "trainers"}
     assert extras["sign"] == {"gives": "signed evidence", "lacks": []}
     assert told(cli, "extra sign") == "installed: signed evidence"
 
 
-def test_folders_are_told_with_whether_they_can_be_written(cli: Cli, workplace: Path) -> None:
+def test_folders_are_reported_with_whether_they_can_be_written(cli: Cli, workplace: Path) -> None:
     assert told(cli, "folder store") == ".weighbridge: not there yet, can be made"
     assert told(cli, "folder ledger") == "evidence/ledger: not there yet, can be made"
     (workplace / ".weighbridge").mkdir()
     assert told(cli, "folder store") == ".weighbridge: writable"
 
 
-def test_the_key_is_told_before_and_after_it_is_made_and_where_none_can_be(
+def test_the_key_is_reported_before_and_after_it_is_made_and_where_none_can_be(
     cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(workplace))
@@ -41,7 +41,7 @@ def test_the_key_is_told_before_and_after_it_is_made_and_where_none_can_be(
     assert told(cli, "key ").startswith("none can be kept, for there is no home folder")
 
 
-def test_completion_is_told_with_the_line_that_switches_it_on(
+def test_completion_is_reported_with_the_line_that_switches_it_on(
     cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(workplace))

@@ -99,14 +99,14 @@ def test_a_bundle_of_a_blocked_gate_did_not_pass(cli: Cli) -> None:
     assert cli("evidence", "verify", bundle).lines[1].split()[0] == "BLOCKED"
 
 
-def test_under_another_name_the_id_that_was_told_holds_a_bundle(cli: Cli) -> None:
+def test_under_another_name_the_id_that_was_reported_holds_a_bundle(cli: Cli) -> None:
     bundle = sealed(cli, GOOD)
     shutil.copytree(bundle, "from-ci")
     unheld = cli("evidence", "verify", "from-ci")
     assert unheld.code == 1
     assert "give the one that you were told: --id ID12" in unheld.out
-    held = cli("evidence", "verify", "from-ci", "--id", bundle.name[-12:], "--require-anchor")
-    assert (held.code, "it is the id that was given" in held.out) == (0, True)
+    kept = cli("evidence", "verify", "from-ci", "--id", bundle.name[-12:], "--require-anchor")
+    assert (kept.code, "it is the id that was given" in kept.out) == (0, True)
     assert cli("evidence", "verify", "from-ci", "--id", "0" * 12).code == 1
     assert cli("evidence", "show", "from-ci", "--id", bundle.name[-12:]).code == 0
     assert cli("evidence", "rejudge", "from-ci", "--id", bundle.name[-12:]).code == 0
@@ -123,7 +123,7 @@ def test_a_folder_whose_name_lies_is_refused(cli: Cli, old: str, new: str) -> No
 
 
 @pytest.mark.slow
-def test_the_file_that_was_measured_is_told_from_another_by_its_digest(cli: Cli, workplace: Path) -> None:
+def test_the_file_that_was_measured_is_distinguished_from_another_by_its_digest(cli: Cli, workplace: Path) -> None:
     (workplace / "corpus.txt").write_text("once upon a time")
     bundle = sealed(cli, GOOD, "--input", "corpus=corpus.txt")
     shutil.copy(GOOD, "renamed.bin")
@@ -318,7 +318,7 @@ def test_names_in_a_bundle_print_no_lines_of_their_own(cli: Cli) -> None:
     assert not any(line.startswith("PASS") for line in ended.lines)
 
 
-def test_a_name_that_is_no_text_is_told_and_not_printed_raw(cli: Cli) -> None:
+def test_a_name_that_is_no_text_is_reported_and_not_printed_raw(cli: Cli) -> None:
     bundle = sealed(cli, GOOD)
     (bundle / os.fsdecode(b"\xff")).write_text("")
     ended = cli("evidence", "verify", bundle)

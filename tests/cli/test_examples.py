@@ -122,7 +122,7 @@ def test_a_gate_with_a_published_id_holds_the_rule_of_that_id(
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """Run the example from a copy of the checkout, which has no commit and so no uncommitted change."""
     folder = tmp_path_factory.mktemp("example")
     for name in ("src", "gates", "verifiers", "contracts", "words", "examples"):
@@ -134,22 +134,22 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return ended.stdout, folder / "gpt"
 
 
-def after(told: str, command: str) -> list[str]:
+def after(session: str, command: str) -> list[str]:
     """Return what every such command printed, its exit line included."""
-    parts = told.split("\n$ ")
+    parts = session.split("\n$ ")
     return [part.partition("\n")[2].strip() for part in parts if part.partition("\n")[0] == f"weighbridge {command}"]
 
 
 @pytest.mark.exhaustive
 @needs_torch
-def test_three_sections_land_and_the_third_refutes_the_second(told: tuple[str, Path]) -> None:
-    landed = re.findall(r"^landed: (.*)$", told[0], re.MULTILINE)
+def test_three_sections_land_and_the_third_refutes_the_second(session: tuple[str, Path]) -> None:
+    landed = re.findall(r"^landed: (.*)$", session[0], re.MULTILINE)
     assert landed == [
         "§1 The run trained as its log says, version 0.1.0",
         "§2 The exporter is right, version 0.2.0",
         "§3 The exporter copies bytes under another dtype, version 1.0.0",
     ]
-    page = (told[1] / "spec" / "SPEC.md").read_text()
+    page = (session[1] / "spec" / "SPEC.md").read_text()
     assert page.count("| H1 | ") == 4  # OPEN with its experiment, CONFIRMED, REFUTED
     banner = r"> \*\*REFUTED by §3\*\* \(A-\d{8}-the-exporter-copies-bytes-under-another-dtype\)"
     assert re.search(rf"^# §2\n\n{banner}", page, re.MULTILINE)
@@ -157,8 +157,8 @@ def test_three_sections_land_and_the_third_refutes_the_second(told: tuple[str, P
 
 @pytest.mark.exhaustive
 @needs_torch
-def test_criteria_stand_where_the_lowest_of_their_gates_stands(told: tuple[str, Path]) -> None:
-    criteria = re.findall(r"^criterion AC-GPT-(\d+): (\w+)", after(told[0], "status")[1], re.MULTILINE)
+def test_criteria_stand_where_the_lowest_of_their_gates_stands(session: tuple[str, Path]) -> None:
+    criteria = re.findall(r"^criterion AC-GPT-(\d+): (\w+)", after(session[0], "status")[1], re.MULTILINE)
     assert dict(criteria) == {f"{number:03d}": "DISCHARGED" for number in range(1, 11)} | {
         "007": "REGRESSED", "010": "DRAFT"
     }  # fmt: skip
@@ -166,17 +166,17 @@ def test_criteria_stand_where_the_lowest_of_their_gates_stands(told: tuple[str, 
 
 @pytest.mark.exhaustive
 @needs_torch
-def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(told: tuple[str, Path]) -> None:
-    first, second, restored = after(told[0], "amend check")
+def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(session: tuple[str, Path]) -> None:
+    first, second, restored = after(session[0], "amend check")
     assert "wrong: 0, warnings: 0\n[exit 0]" in first
     assert re.search(r"altered bundle [0-9a-f]{12}: measurements/facts.run.default.json has sha256 ", second)
     assert (
         second.count("nor bound by gates that all are") == 2
     )  # whether another gate binds these can no longer be told
     assert second.endswith("[exit 1]")
-    assert "it does not hold: 3 problems" in after(told[0], "amend render")[1]
-    assert after(told[0], "ledger check")[1].endswith("problems: 46\n[exit 1]")
-    assert after(told[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 39
+    assert "it does not hold: 3 problems" in after(session[0], "amend render")[1]
+    assert after(session[0], "ledger check")[1].endswith("problems: 46\n[exit 1]")
+    assert after(session[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 39
     assert restored.startswith(first)
 
 

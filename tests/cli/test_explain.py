@@ -115,8 +115,8 @@ def test_every_word_that_is_printed_or_refused_with_is_explained(cli: Cli) -> No
 def test_no_code_is_explained_that_the_source_does_not_know() -> None:
     there = {node.value for node in nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     groups = glossary("codes")
-    held = {code for group in ("measurement", "command line", "bundle") for code in groups[f"code of a {group}"]}
-    known = held | set(groups["code of the ledger"]) | set(groups["code of an amendment"]) | set(any_gate())
+    kept = {code for group in ("measurement", "command line", "bundle") for code in groups[f"code of a {group}"]}
+    known = kept | set(groups["code of the ledger"]) | set(groups["code of an amendment"]) | set(any_gate())
     there |= {f"column-{basis}" for basis in ColumnBasis}
     assert known - there == MOVES_NOTHING
 
@@ -156,9 +156,9 @@ MEANT = {
 
 @each("word", MEANT)
 def test_a_word_that_the_tool_prints_is_explained_in_each_of_its_meanings(cli: Cli, word: str) -> None:
-    told = cli("explain", *word.split())
-    assert told.code == 0
-    assert [sense for sense in MEANT[word] if sense not in told.out] == []
+    printed = cli("explain", *word.split())
+    assert printed.code == 0
+    assert [sense for sense in MEANT[word] if sense not in printed.out] == []
 
 
 def test_an_uncited_figure_of_the_author_is_explained_as_an_error(cli: Cli) -> None:
@@ -166,8 +166,8 @@ def test_an_uncited_figure_of_the_author_is_explained_as_an_error(cli: Cli) -> N
 
 
 def test_a_near_word_is_suggested_as_it_is_written(cli: Cli) -> None:
-    told = "unknown-word nothing is called 'regresed'; did you mean 'REGRESSED'?\n"
-    assert (cli("explain", "regresed").code, cli("explain", "regresed").err) == (2, told)
+    printed = "unknown-word nothing is called 'regresed'; did you mean 'REGRESSED'?\n"
+    assert (cli("explain", "regresed").code, cli("explain", "regresed").err) == (2, printed)
 
 
 def test_without_a_word_every_word_is_listed(cli: Cli) -> None:
@@ -177,8 +177,10 @@ def test_without_a_word_every_word_is_listed(cli: Cli) -> None:
 
 def test_a_starter_contract_is_explained_with_what_to_type(cli: Cli) -> None:
     lines = cli("explain", "builtin:checkpoint-import").lines
-    told = "Type: weighbridge verify builtin:checkpoint-import --subject source=CHECKPOINT --subject import=CHECKPOINT"
-    assert lines[-1] == told
+    printed = (
+        "Type: weighbridge verify builtin:checkpoint-import --subject source=CHECKPOINT --subject import=CHECKPOINT"
+    )
+    assert lines[-1] == printed
 
 
 def test_a_quantity_is_explained_for_each_kind_of_subject(cli: Cli) -> None:

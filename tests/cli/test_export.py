@@ -105,7 +105,7 @@ def test_a_model_card_is_one_of_hugging_face(cli: Cli) -> None:
     assert str(ModelCard(text)).count("GATE-IMPORT-001") == 2
 
 
-# --- What did not pass is told as nothing else ------------------------------------------------------------------------
+# --- What did not pass is reported as nothing else ------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -124,16 +124,16 @@ def mixed(tmp_path: Path) -> Bundle:
     return seal(draft, tmp_path, drafts.REDACTOR)
 
 
-def test_in_toto_is_told_that_only_the_pass_passed(mixed: Bundle) -> None:
-    told: Any = attestations.test_result(about(mixed, ()))["predicate"]
-    assert (told["result"], told["passedTests"]) == ("FAILED", ["checkpoint-import/GATE-1-PASS"])
-    assert told["warnedTests"] == ["checkpoint-import/GATE-3-ADVISORY"]
-    assert told["failedTests"] == ["checkpoint-import/GATE-2-BLOCKED", "checkpoint-import/GATE-4-DRAFT"]
+def test_in_toto_hears_that_only_the_pass_passed(mixed: Bundle) -> None:
+    result: Any = attestations.test_result(about(mixed, ()))["predicate"]
+    assert (result["result"], result["passedTests"]) == ("FAILED", ["checkpoint-import/GATE-1-PASS"])
+    assert result["warnedTests"] == ["checkpoint-import/GATE-3-ADVISORY"]
+    assert result["failedTests"] == ["checkpoint-import/GATE-2-BLOCKED", "checkpoint-import/GATE-4-DRAFT"]
     properties: Any = svr(about(mixed, ()))["predicate"]
     assert properties["properties"] == ["WEIGHBRIDGE_checkpoint-import/GATE-1-PASS"]
 
 
-def test_the_hub_is_told_what_every_gate_came_to(mixed: Bundle) -> None:
+def test_the_hub_hears_what_every_gate_came_to(mixed: Bundle) -> None:
     _, metrics, section = card_of(model_card(about(mixed, ())))
     assert {name: one.metric_value for name, one in metrics.items()} == {
         "GATE-1-PASS": "PASS", "GATE-2-BLOCKED": "BLOCKED", "GATE-3-ADVISORY": "BLOCKED", "GATE-4-DRAFT": "DRAFT"
@@ -148,8 +148,8 @@ def test_an_advisory_gate_that_did_not_pass_is_a_warning(tmp_path: Path) -> None
         drafts.gate("GATE-2", "byte-identity", requires={"cuda": True}, severity=Severity.ADVISORY),
     )
     bundle = seal(drafts.draft(given=contract), tmp_path, drafts.REDACTOR)
-    told: Any = attestations.test_result(about(bundle, ()))["predicate"]
-    assert (told["result"], told["failedTests"]) == ("WARNED", [])
+    result: Any = attestations.test_result(about(bundle, ()))["predicate"]
+    assert (result["result"], result["failedTests"]) == ("WARNED", [])
 
 
 def test_a_broken_instrument_is_no_warning_and_without_a_pass_nothing_passed(tmp_path: Path) -> None:
@@ -158,16 +158,24 @@ def test_a_broken_instrument_is_no_warning_and_without_a_pass_nothing_passed(tmp
     blind = {key: dataclasses.replace(one, seen=False) for key, one in draft.canaries.items()}
     findings = judge_contract(contract, draft.instances, draft.measured, blind)
     bundle = seal(dataclasses.replace(draft, canaries=blind, findings=findings), tmp_path, drafts.REDACTOR)
-    told: Any = attestations.test_result(about(bundle, ()))["predicate"]
-    assert (told["result"], told["failedTests"], told["warnedTests"]) == ("FAILED", ["checkpoint-import/GATE-1"], [])
+    result: Any = attestations.test_result(about(bundle, ()))["predicate"]
+    assert (result["result"], result["failedTests"], result["warnedTests"]) == (
+        "FAILED",
+        ["checkpoint-import/GATE-1"],
+        [],
+    )
     unmet = drafts.contract(drafts.gate("GATE-1", requires={"cuda": True}, severity=Severity.ADVISORY))
     bundle = seal(drafts.draft(given=unmet), tmp_path, drafts.REDACTOR)
-    told = attestations.test_result(about(bundle, ()))["predicate"]
-    assert (told["result"], told["failedTests"], told["warnedTests"]) == ("FAILED", [], ["checkpoint-import/GATE-1"])
+    result = attestations.test_result(about(bundle, ()))["predicate"]
+    assert (result["result"], result["failedTests"], result["warnedTests"]) == (
+        "FAILED",
+        [],
+        ["checkpoint-import/GATE-1"],
+    )
 
 
 @pytest.mark.slow
-def test_a_property_is_told_of_no_subject_that_its_gate_did_not_judge(cli: Cli) -> None:
+def test_a_property_is_reported_of_no_subject_that_its_gate_did_not_judge(cli: Cli) -> None:
     bound = (f"source={SOURCE}", f"import@good={GOOD}", f"import@bad={BAD}")
     assert cli("verify", "builtin:checkpoint-import", *(word for one in bound for word in ("--subject", one))).code == 1
     (bundle,) = Path(".weighbridge/bundles").iterdir()
@@ -200,11 +208,11 @@ def test_text_of_a_bundle_is_no_markup_in_a_card(tmp_path: Path) -> None:
     assert text.count("\n---\n") == 1
 
 
-def test_overridden_parameters_are_told(tmp_path: Path) -> None:
+def test_overridden_parameters_are_reported(tmp_path: Path) -> None:
     bundle = seal(drafts.draft(), tmp_path, drafts.REDACTOR)
     stated = dataclasses.replace(bundle.statement, overridden=("budget_ms",))
-    told = model_card(about(dataclasses.replace(bundle, statement=stated), ()))
-    assert "this is not the contract as written: budget\\_ms." in told
+    result = model_card(about(dataclasses.replace(bundle, statement=stated), ()))
+    assert "this is not the contract as written: budget\\_ms." in result
     assert "as written" not in model_card(about(bundle, ()))
 
 
@@ -220,7 +228,7 @@ def test_what_has_no_file_or_does_not_hold_is_not_exported(cli: Cli) -> None:
     assert (broken.code, broken.out, "not-whole" in broken.err) == (4, "", True)
 
 
-def test_an_archive_is_exported_by_the_id_that_was_told(cli: Cli) -> None:
+def test_an_archive_is_exported_by_the_id_that_was_reported(cli: Cli) -> None:
     bundle = sealed(cli, GOOD)
     cli("evidence", "pack", bundle, "any name.tar")
     shutil.copytree(bundle, "renamed")

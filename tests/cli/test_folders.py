@@ -285,8 +285,8 @@ def test_an_index_that_names_other_files_or_tensors_is_refused(
     source, copy = folder(tmp_path / "a"), indexed(tmp_path / "b", homes)
     ended = cli("compare", source, copy)
     assert (ended.code, ended.lines[-1]) == (4, f"UNREADABLE: {code}")
-    told = "note: import: model.safetensors.index.json lies beside it" in cli("compare", source, copy / MODEL).out
-    assert told is (code != "shard-wrong")
+    printed = "note: import: model.safetensors.index.json lies beside it" in cli("compare", source, copy / MODEL).out
+    assert printed is (code != "shard-wrong")
 
 
 WRITTEN_DOWN = {
@@ -313,7 +313,7 @@ def test_what_was_done_to_the_weights_and_is_written_beside_them_decides_nothing
 
 
 @pytest.mark.parametrize("name", ["training_args.safetensors", "recipe.pt", "mergekit_config.py", "hparams.bin"])
-def test_weights_and_code_under_the_name_of_a_note_are_still_held(cli: Cli, tmp_path: Path, name: str) -> None:
+def test_weights_and_code_under_the_name_of_a_note_are_still_compared(cli: Cli, tmp_path: Path, name: str) -> None:
     source, copy = folder(tmp_path / "a"), folder(tmp_path / "b")
     laid(name)(copy)
     assert cli("compare", source, copy).code in (1, 3, 4)

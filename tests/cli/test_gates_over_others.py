@@ -64,9 +64,9 @@ def test_a_device_grammar_and_what_a_build_says_of_itself_are_gates(cli: Cli, wo
     )
     ended = cli("verify", path, "--subject", f"trainer={sys.executable} -I -S train.py")
     assert ended.code == 1
-    told = [line.strip() for line in ended.lines]
-    assert "--device cuda:99: exit code 0, expected nonzero; its last line is 'nothing'" in told
-    assert "--version --json: true at /cuda_feature, true at /cuda_runtime_available" in told
+    printed = [line.strip() for line in ended.lines]
+    assert "--device cuda:99: exit code 0, expected nonzero; its last line is 'nothing'" in printed
+    assert "--version --json: true at /cuda_feature, true at /cuda_runtime_available" in printed
 
 
 def test_a_contract_alone_runs_nothing(cli: Cli, workplace: Path) -> None:
@@ -94,7 +94,7 @@ gates:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "printed"),
     [
         (
             ('<failure type="assert"/>', ""),
@@ -108,14 +108,14 @@ gates:
     ],
 )
 def test_a_report_of_cargo_decides_a_gate(
-    cli: Cli, workplace: Path, change: tuple[str, str], code: int, told: str
+    cli: Cli, workplace: Path, change: tuple[str, str], code: int, printed: str
 ) -> None:
     old, new = change
     (workplace / "crate.yaml").write_text(FALSIFIERS)
     report = CARGO.replace('failures="1"', 'failures="0"') if old.startswith("<failure") else CARGO
     (workplace / "junit.xml").write_text(report.replace(old, new, 1))
     ended = cli("verify", "crate.yaml")
-    assert (ended.code, told in ended.out) == (code, True), ended.out
+    assert (ended.code, printed in ended.out) == (code, True), ended.out
 
 
 def test_the_digest_of_the_report_is_sealed(cli: Cli, workplace: Path) -> None:

@@ -80,9 +80,9 @@ def test_a_conversion_that_was_not_meant_fails_with_the_line_that_would_mean_it(
     begun = cli("init", "--for", "import", "--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
     verify = (*next_command(begun.lines), "--gate", "GATE-MODEL-001")
     failed = cli(*verify)
-    told = "    meant? the tensors pass with `policy: rounded:F16` in {}:10"
+    shown = "    meant? the tensors pass with `policy: rounded:F16` in {}:10"
     contract = workplace / "contracts" / "import.yaml"
-    assert (failed.code, told.format("contracts/import.yaml") in failed.lines) == (1, True)
+    assert (failed.code, shown.format("contracts/import.yaml") in failed.lines) == (1, True)
     lines = contract.read_text().splitlines()
     lines[9] = "  policy: rounded:F16"
     contract.write_text("\n".join(lines))
@@ -94,9 +94,9 @@ def test_a_shipped_contract_that_fails_so_says_how_to_write_one(cli: Cli, workpl
     save_file({"a": values}, workplace / "a.safetensors")
     save_file({"a": values.astype(np.float16)}, workplace / "b.safetensors")
     pair = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
-    told = "the tensors pass in the contract that `weighbridge init --for import --param policy=rounded:F16` writes"
+    shown = "the tensors pass in the contract that `weighbridge init --for import --param policy=rounded:F16` writes"
     for name in ("model-import", "checkpoint-import"):
-        assert told in cli("verify", f"builtin:{name}", *pair).out
+        assert shown in cli("verify", f"builtin:{name}", *pair).out
 
 
 def test_a_policy_that_no_file_states_is_said_to_be_a_guess(cli: Cli, workplace: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_contract_is_never_overwritten_and_other_files_only_grow(cli: Cli, wor
     assert (workplace / ".gitattributes").read_text() == "evidence/** -text\n"
     before = sorted(path for path in workplace.rglob("*") if path.is_file())
     again = cli("init", "--for", "run", "--param", "device=cuda")
-    told = "contracts/run.yaml: file-exists this contract is there already\n  write --name NAME\n"
-    assert (again.code, again.err) == (2, told)
+    shown = "contracts/run.yaml: file-exists this contract is there already\n  write --name NAME\n"
+    assert (again.code, again.err) == (2, shown)
     assert sorted(path for path in workplace.rglob("*") if path.is_file()) == before
     assert cli("init", "--for", "run", "--name", "nightly").code == 0
     assert (workplace / ".gitattributes").read_text() == "evidence/** -text\n"
@@ -143,8 +143,8 @@ def test_a_contract_is_never_overwritten_and_other_files_only_grow(cli: Cli, wor
 
 def test_ci_is_that_of_the_repository(cli: Cli, workplace: Path) -> None:
     (workplace / ".gitlab-ci.yml").write_text("test: {script: [make]}\n")
-    told = cli("init", "--for", "run").lines
-    assert f"kept    .gitlab-ci.yml: add `include: [{{local: {GITLAB}}}]` to it" in told
+    shown = cli("init", "--for", "run").lines
+    assert f"kept    .gitlab-ci.yml: add `include: [{{local: {GITLAB}}}]` to it" in shown
     assert yaml.safe_load(GITLAB.read_text())["weighbridge"]["script"][-1].startswith("weighbridge verify ")
     assert not GITHUB.exists()
     assert cli("init", "--for", "import", "--ci", "none").code == 0
@@ -154,7 +154,7 @@ def test_ci_is_that_of_the_repository(cli: Cli, workplace: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "shown"),
     [
         ("", "purpose nothing says what is to be checked\n  write --for import|run|parity|project\n"),
         ("--for run --subject rum=a", "unknown-subject there is no subject 'rum' here; did you mean 'run'?\n"),
@@ -166,9 +166,9 @@ def test_ci_is_that_of_the_repository(cli: Cli, workplace: Path) -> None:
          "'rounded:BF16'?\n"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_begun_writes_nothing(cli: Cli, workplace: Path, asked: str, told: str) -> None:
+def test_what_cannot_be_begun_writes_nothing(cli: Cli, workplace: Path, asked: str, shown: str) -> None:
     ended = cli("init", *asked.split())
-    assert (ended.code, ended.err) == (2, told)
+    assert (ended.code, ended.err) == (2, shown)
     assert list(workplace.iterdir()) == []
 
 

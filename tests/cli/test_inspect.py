@@ -57,9 +57,9 @@ def test_finds_nothing_wrong_where_nothing_is(cli: Cli) -> None:
 def test_every_tensor_is_counted_under_what_it_came_to(cli: Cli) -> None:
     noise = np.random.default_rng(1).integers(0, 1 << 16, (10, 50), dtype=np.uint16).view("<f2")
     noise = np.where(np.isfinite(noise), noise, np.float16(1))
-    told = cli("inspect", saved(a=WEIGHTS.astype("<f2"), b=WEIGHTS.astype("<f2"), n=noise)).lines
-    assert "  stored dtypes      2 ok, 1 implausible" in told
-    assert "  like no weights    n: looks wrong where more than half of the elements are so" in told
+    output = cli("inspect", saved(a=WEIGHTS.astype("<f2"), b=WEIGHTS.astype("<f2"), n=noise)).lines
+    assert "  stored dtypes      2 ok, 1 implausible" in output
+    assert "  like no weights    n: looks wrong where more than half of the elements are so" in output
 
 
 def test_the_command_that_comes_next_passes_on_a_sound_file_of_blocks(cli: Cli, workplace: Path) -> None:
@@ -67,9 +67,9 @@ def test_the_command_that_comes_next_passes_on_a_sound_file_of_blocks(cli: Cli, 
     ended = cli("inspect", "q8_0.gguf", "--strict")
     (following,) = [line.split("weighbridge ")[1].split() for line in ended.lines if line.startswith("  next ")]
     assert (ended.code, cli(*following).code) == (0, 0)
-    told = cli(*following[:-2], "--expect-blocked", "GATE-HEALTH-002")
-    assert told.code == 3
-    assert "    --expect-blocked does not apply: what was looked at lacks this, not the host" in told.lines
+    output = cli(*following[:-2], "--expect-blocked", "GATE-HEALTH-002")
+    assert output.code == 3
+    assert "    --expect-blocked does not apply: what was looked at lacks this, not the host" in output.lines
 
 
 def test_a_file_without_tensors_is_not_said_to_look_right(cli: Cli) -> None:
@@ -94,30 +94,30 @@ def test_one_weight_under_two_names_is_no_copy_of_another(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "told"),
+    ("head", "output"),
     [
         (b"\x1c\0\0\0ABC3" + bytes(40), "is of no format that is known"),
         (b"\x1c\0\0\0TFL3" + bytes(40), "is a TensorFlow Lite model"),
         (b"\x81\xa6params" + b"\x81\xa1w\x01" * 20, "is MessagePack"),  # without a zero byte
     ],
 )
-def test_a_binary_file_that_is_not_read_is_refused_as_a_checkpoint(cli: Cli, head: bytes, told: str) -> None:
+def test_a_binary_file_that_is_not_read_is_refused_as_a_checkpoint(cli: Cli, head: bytes, output: str) -> None:
     Path("model").write_bytes(head)
     ended = cli("inspect", "model")
     assert ended.code == 4
-    assert f"checkpoint-format {told}" in ended.err
+    assert f"checkpoint-format {output}" in ended.err
     assert "CSV" not in ended.out + ended.err
 
 
 def test_json_holds_findings_labels_health_and_every_tensor(cli: Cli) -> None:
-    told = json.loads(cli("inspect", SPECIMENS / "unhealthy.safetensors", "--json").out)
-    assert [(finding["place"], finding["code"]) for finding in told["findings"]] == [
+    output = json.loads(cli("inspect", SPECIMENS / "unhealthy.safetensors", "--json").out)
+    assert [(finding["place"], finding["code"]) for finding in output["findings"]] == [
         ("../a", "not-finite"), ("../a", "name"), ("c.zero", "all-zero"), ("g", "repeated"), ("h.fp8", "not-finite"),
     ]  # fmt: skip
-    assert told["findings"][0]["gate"] == "checkpoint-integrity"
-    assert told["labels"]["decided"] == 0
-    assert told["health"]["tensors"] == 8
-    assert told["table"]["f"] == {
+    assert output["findings"][0]["gate"] == "checkpoint-integrity"
+    assert output["labels"]["decided"] == 0
+    assert output["health"]["tensors"] == 8
+    assert output["table"]["f"] == {
         "dtype": "F32", "shape": [2], "bytes": 8, "label": "undecided", "why": "too few elements", "used_bits": 0,
         "mantissa_bits": 23,
     }  # fmt: skip
@@ -148,9 +148,9 @@ def test_the_first_values_are_shown_decoded_whatever_their_dtype(cli: Cli) -> No
         "a.f32                                    F32      [2, 32]  -1.0, -0.96825397, -0.93650794",
         f"a.q8                                     Q8_0     [2, 32]  {', '.join(map(str, read))}",
     ]
-    told = json.loads(cli("inspect", "m.gguf", "--values", "2", "b", "--json").out)
+    output = json.loads(cli("inspect", "m.gguf", "--values", "2", "b", "--json").out)
     row = {"dtype": "F32", "shape": [2, 32], "bytes": 256, "values": [-1.0, -0.96825397]}
-    assert told == {"file": "m.gguf", "values": {"b": row}}
+    assert output == {"file": "m.gguf", "values": {"b": row}}
 
 
 def test_whole_numbers_stay_whole_and_what_has_no_values_is_said(cli: Cli) -> None:
@@ -178,8 +178,8 @@ def test_all_tells_mean_spread_least_and_largest(cli: Cli) -> None:
 
 
 def test_headers_alone_read_no_values(cli: Cli) -> None:
-    told = json.loads(cli("inspect", SPECIMENS / "unhealthy.safetensors", "--headers", "--json").out)
-    assert set(told) == {"file", "kind", "facts", "table"}
+    output = json.loads(cli("inspect", SPECIMENS / "unhealthy.safetensors", "--headers", "--json").out)
+    assert set(output) == {"file", "kind", "facts", "table"}
 
 
 def test_an_unreadable_file_is_4(cli: Cli) -> None:
@@ -325,8 +325,8 @@ def test_a_trainers_folder_is_looked_at_as_a_whole(cli: Cli, workplace: Path) ->
     assert ended.code == 1
     at = next(at for at, line in enumerate(ended.lines) if line.startswith("  looks wrong"))
     assert "  last in order      checkpoint-20" in ended.lines[:at]
-    told = "    trainer_state.json: grad_norm: 30 of 60 samples are NaN or infinite, first at step 31"
-    assert ended.lines[at + 1] == told  # the gravest first
+    output = "    trainer_state.json: grad_norm: 30 of 60 samples are NaN or infinite, first at step 31"
+    assert ended.lines[at + 1] == output  # the gravest first
     assert any(line.startswith("    checkpoint-40: w: 2000 NaN") for line in ended.lines[at:])
     assert ended.lines[-2:] == [
         "  look at            step 31",
@@ -369,8 +369,8 @@ def test_of_two_runs_it_says_where_they_part_and_which_ends_worse(cli: Cli, work
     assert "  loss, for good     b.jsonl is above the other from step 30 on" in ended.lines
     assert ended.lines[-3].startswith("  worse              b.jsonl: loss ")
     assert ended.lines[-2] == "  they part at       step 30"
-    told = json.loads(cli("inspect", "a.jsonl", "b.jsonl", "--json").out)["beside"]
-    assert (told["worse"], told["parts"]["loss"][0], told["steps"]) == (1, 30, {"loss": 60})
+    output = json.loads(cli("inspect", "a.jsonl", "b.jsonl", "--json").out)["beside"]
+    assert (output["worse"], output["parts"]["loss"][0], output["steps"]) == (1, 30, {"loss": 60})
     shutil.copy(workplace / "a.jsonl", workplace / "c.jsonl")
     ended = cli("inspect", "a.jsonl", "c.jsonl")
     assert "  loss               60 steps of both: the same throughout" in ended.lines
@@ -423,7 +423,7 @@ def rescaled(folder: Path, name: str, change: Callable[[Any], Any], layers: int 
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         (lambda scales: 1 / scales, "their inverse may be meant"),
         (lambda scales: -scales, "which no quantiser writes"),
@@ -432,17 +432,17 @@ def rescaled(folder: Path, name: str, change: Callable[[Any], Any], layers: int 
     ],
 )
 @pytest.mark.parametrize("name", ["transformers-fp8-blocks", "compressed-tensors-fp8-channel"])
-def test_scales_of_fp8_that_look_wrong_are_told(
-    cli: Cli, tmp_path: Path, name: str, change: Callable[[Any], Any], told: str
+def test_scales_of_fp8_that_look_wrong_are_reported(
+    cli: Cli, tmp_path: Path, name: str, change: Callable[[Any], Any], output: str
 ) -> None:
     assert "  looks wrong        nothing" in cli("inspect", HERE / name).lines
     ended = cli("inspect", rescaled(tmp_path / "x", name, change), "--strict")
-    assert (ended.code, "scales from" in ended.out or "scales up to" in ended.out) == (int(bool(told)), bool(told))
-    assert told in ended.out
+    assert (ended.code, "scales from" in ended.out or "scales up to" in ended.out) == (int(bool(output)), bool(output))
+    assert output in ended.out
 
 
-def test_a_scale_far_from_those_of_the_other_layers_is_told(cli: Cli, tmp_path: Path) -> None:
+def test_a_scale_far_from_those_of_the_other_layers_is_reported(cli: Cli, tmp_path: Path) -> None:
     folder = rescaled(tmp_path / "x", "transformers-fp8-blocks", lambda scales: scales * np.float32(100), layers=6)
-    told = [line for line in cli("inspect", folder, "--all").lines if "the median of 6 layers is" in line]
-    names = [line.split(":")[0].strip() for line in told]
+    output = [line for line in cli("inspect", folder, "--all").lines if "the median of 6 layers is" in line]
+    names = [line.split(":")[0].strip() for line in output]
     assert names == [f"model.layers.5.{name}_proj.weight_scale_inv" for name in ("down", "up")]

@@ -107,9 +107,9 @@ def test_a_typed_status_is_shown_as_unverified_and_not_counted(cli: Cli, workpla
         "UNVERIFIED",
         f"(no-amendment no amendment in spec/amendments has the digest {'b' * 12})",
     ]
-    told = status(cli)
-    assert told["discharged"] == {"gates": 0, "of": 2}
-    assert told["gates"][1]["instances"][0]["recorded"] == "DISCHARGED"
+    printed = status(cli)
+    assert printed["discharged"] == {"gates": 0, "of": 2}
+    assert printed["gates"][1]["instances"][0]["recorded"] == "DISCHARGED"
     ended = cli("ledger", "check")
     assert (ended.code, ended.lines[-1]) == (1, "problems: 1")
     shutil.rmtree(first.parent)
@@ -329,7 +329,7 @@ def test_a_contract_that_moved_or_no_longer_parses_makes_its_gates_stale(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "printed"),
     [
         ("policy: lossless", "policy: same", ["judge part changed: with"]),
         ("policy: same", "policy: lossless", ["judge part changed: with", "loosened: policy was same, is lossless"]),
@@ -338,36 +338,40 @@ def test_a_contract_that_moved_or_no_longer_parses_makes_its_gates_stale(
         ("id: GATE-DTYPE", "id: GATE-OTHER", ["the contract no longer has this gate"]),
     ],
 )
-def test_what_changed_since_is_told_by_name(cli: Cli, verify: Verify, old: str, new: str, told: list[str]) -> None:
+def test_what_changed_since_is_reported_by_name(
+    cli: Cli, verify: Verify, old: str, new: str, printed: list[str]
+) -> None:
     workplace = Path.cwd()
     text = CONTRACT.replace("depends_on: [GATE-DTYPE]", "")
     write(workplace, text if old in text else text.replace(new, old))
     verify()
     write(workplace, (workplace / "contracts" / "mine.yaml").read_text().replace(old, new))
     found = {gate["gate"]: gate["stale"] for gate in status(cli)["gates"]}["GATE-DTYPE"]
-    assert [why for why in found if not why.startswith("loosened: subjects")] == told
+    assert [why for why in found if not why.startswith("loosened: subjects")] == printed
 
 
 # --- Roll-ups ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_criterion_stands_where_its_lowest_gate_stands_and_what_waits_is_told(
+def test_a_criterion_stands_where_its_lowest_gate_stands_and_what_waits_is_reported(
     cli: Cli, workplace: Path, verify: Verify
 ) -> None:
     more = "  - id: GATE-LATE\n    title: t\n    kind: byte-identity\n"
     more += "    subjects: {source: source, candidate: import}\n    depends_on: [GATE-BYTES]\n    binds: [AC-2]\n"
     verify(dtype=np.float16)
     write(workplace, CONTRACT + more)
-    told = status(cli)
-    assert {gate["gate"]: gate["status"] for gate in told["gates"]} == {
+    printed = status(cli)
+    assert {gate["gate"]: gate["status"] for gate in printed["gates"]} == {
         "GATE-BYTES": "REGRESSED", "GATE-DTYPE": "REGRESSED", "GATE-LATE": "none",
     }  # fmt: skip
-    assert told["criteria"] == {
+    assert printed["criteria"] == {
         "AC-1": {"gates": ["GATE-BYTES", "GATE-DTYPE"], "status": "REGRESSED"},
         "AC-2": {"gates": ["GATE-LATE", "GATE-BYTES"], "status": "none"},
     }
-    assert told["blockers"] == [{"contract": "mine", "gate": "GATE-DTYPE", "holds_back": ["GATE-BYTES", "GATE-LATE"]}]
-    assert told["tally"] == {"REGRESSED": 2, "none": 1}
+    assert printed["blockers"] == [
+        {"contract": "mine", "gate": "GATE-DTYPE", "holds_back": ["GATE-BYTES", "GATE-LATE"]}
+    ]
+    assert printed["tally"] == {"REGRESSED": 2, "none": 1}
     assert "GATE-DTYPE holds back GATE-BYTES, GATE-LATE" in cli("status").lines
     assert cli("status").lines[-1] == "gates: 3, of which 2 REGRESSED, 1 none; discharged: 0 of 3"
 
@@ -440,8 +444,8 @@ def test_a_gate_is_retired_by_a_bundle_or_a_successor_and_by_nothing_else(
         "GATE-DTYPE-2": "'GATE-DTYPE-2' is neither",  # the same of the same file, and REGRESSED as well
         passed.name[-12:]: f"bundle {passed.name[-12:]} came to PASS of it",
     }
-    for cause, told in refused.items():
-        assert cli(*retire, cause).err.startswith(f"no-cause {told}"), cause
+    for cause, printed in refused.items():
+        assert cli(*retire, cause).err.startswith(f"no-cause {printed}"), cause
     assert cli("ledger", "retire", "mine", "--reason", REASON, "--cause", "x").code == 2
     verify(*other)
     for gate, cause in (("GATE-DTYPE", "GATE-DTYPE-2"), ("GATE-BYTES", failed.name[-12:])):
@@ -619,15 +623,15 @@ def test_an_older_fail_of_default_is_healed_by_no_other_file(cli: Cli, workplace
     active = {"before": "REGRESSED", "after": "ACTIVE_WITH_LIVE_EVIDENCE", "outcome": "PASS", "step": "move"}
     typed(max(folder.iterdir()), **said, **active)
     ended = cli("ledger", "check")
-    told = "passed on c.safetensors+a.safetensors, what failed was b.safetensors+a.safetensors"
-    assert (ended.code, told in ended.out) == (1, True), ended.out
+    printed = "passed on c.safetensors+a.safetensors, what failed was b.safetensors+a.safetensors"
+    assert (ended.code, printed in ended.out) == (1, True), ended.out
 
 
 # --- What no entry names ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_live_fail_that_no_entry_names_is_told_until_it_is_recorded(
+def test_a_live_fail_that_no_entry_names_is_reported_until_it_is_recorded(
     cli: Cli, workplace: Path, verify: Verify
 ) -> None:
     verify()
@@ -668,7 +672,7 @@ def test_a_fail_no_later_than_one_of_older_entries_of_default_is_not_left_out(
     assert (ended.code, ended.lines) == (0, ["whole: 4 entries of 2 gates, counted by instance"])
 
 
-def test_a_damaged_bundle_that_no_entry_names_is_told(cli: Cli, workplace: Path, verify: Verify) -> None:
+def test_a_damaged_bundle_that_no_entry_names_is_reported(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     verify()
     (last,) = (path for path in (workplace / "evidence" / "bundles").iterdir()
@@ -792,8 +796,8 @@ def test_a_link_hides_no_deleted_evidence(cli: Cli, workplace: Path, verify: Ver
     git(workplace, "commit", "-q", "-m", "moved")
     ended = cli("ledger", "check", "--base", "HEAD~1")
     where = (Path("evidence") / name).as_posix()
-    told = f"{where}: linked is a link, and nothing behind it is compared with HEAD~1"
-    assert (ended.code, told in ended.lines, f"{where}/" in ended.out) == (1, True, True), ended.out
+    printed = f"{where}: linked is a link, and nothing behind it is compared with HEAD~1"
+    assert (ended.code, printed in ended.lines, f"{where}/" in ended.out) == (1, True, True), ended.out
 
 
 def test_bundles_behind_a_link_are_no_evidence(cli: Cli, workplace: Path, verify: Verify) -> None:
@@ -915,9 +919,9 @@ def test_a_pass_of_a_run_that_only_recorded_itself_is_reported_and_heals_nothing
     assert f"    reported: {why}".replace("run-2", f"{Path.cwd()}/run-2") in ended.lines
     assert cli("status").lines[0].split() == ["runs", "GATE-STEPS", "reported"]
     assert status(cli)["tally"] == {"PARTIAL_ALGORITHM_LEVEL": 1}
-    told = cli("status", "why", "GATE-STEPS").out
-    assert "DRAFT -> reported  (move)" in told
-    assert "next: a PASS on a run or trace that a witness saw: start it with `weighbridge watch RUN -- CMD`" in told
+    printed = cli("status", "why", "GATE-STEPS").out
+    assert "DRAFT -> reported  (move)" in printed
+    assert "next: a PASS on a run or trace that a witness saw: start it with `weighbridge watch RUN -- CMD`" in printed
     assert "moved: reported -> live" not in ran(3, watch=False).out
     assert "moved: reported -> live" in ran(4).out
     assert "moved: live -> REGRESSED" in ran(5, slow=True).out
@@ -936,7 +940,7 @@ def test_a_fail_of_a_run_that_only_recorded_itself_regresses_like_a_live_one(cli
 
 
 @pytest.mark.slow
-def test_a_reported_fail_that_no_entry_names_is_told_by_check_and_status(
+def test_a_reported_fail_that_no_entry_names_is_reported_by_check_and_status(
     cli: Cli, ran: Ran, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(2)

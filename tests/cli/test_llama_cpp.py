@@ -64,8 +64,8 @@ def test_llama_cpp_passes_as_it_is_and_a_dropped_bias_is_found(cli: Cli, tmp_pat
         ended = cli(*JUDGED, *bound, "--evidence", tmp_path / "e")
         return ended.code, ended.out
 
-    code, told = judged(converted(folder), "whole.trace")
-    assert (code, "points within their limit" in told) == (0, True), told
+    code, printed = judged(converted(folder), "whole.trace")
+    assert (code, "points within their limit" in printed) == (0, True), printed
     weights = folder / "model.safetensors"
     from safetensors.torch import load_file, save_file
 
@@ -75,7 +75,7 @@ def test_llama_cpp_passes_as_it_is_and_a_dropped_bias_is_found(cli: Cli, tmp_pat
     save_file(broken, weights, metadata={"format": "pt"})
     other = converted(folder)
     save_file(kept, weights, metadata={"format": "pt"})
-    code, told = judged(other, "broken.trace")
+    code, printed = judged(other, "broken.trace")
     assert code == 1
-    assert "model.layers.1.self_attn.k_proj.out: local error" in told
-    assert "it is the right value but for a bias (-model.layers.1.self_attn.k_proj.bias)" in told
+    assert "model.layers.1.self_attn.k_proj.out: local error" in printed
+    assert "it is the right value but for a bias (-model.layers.1.self_attn.k_proj.bias)" in printed

@@ -51,38 +51,38 @@ def test_lint_names_the_folder_of_another_name_that_holds_contracts(cli: Cli, he
     ],
 )
 @pytest.mark.parametrize("verb", ["verify", "lint"])
-def test_a_subject_in_the_place_of_a_contract_is_told_with_what_to_type(
+def test_a_subject_in_the_place_of_a_contract_is_reported_with_what_to_type(
     cli: Cli, here: Path, verb: str, named: str, typed: str
 ) -> None:
     ended = cli(verb, named)
-    told = f"  a contract comes first: weighbridge verify {typed}{named}; `weighbridge inspect {named}` needs none"
-    assert (ended.code, ended.err.splitlines()[1]) == (2, told)
+    printed = f"  a contract comes first: weighbridge verify {typed}{named}; `weighbridge inspect {named}` needs none"
+    assert (ended.code, ended.err.splitlines()[1]) == (2, printed)
     ran = cli("verify", *f"{typed}{named}".split())
     assert ran.lines[-1].endswith(("(passed)", "(failed)", "(blocked)")), ran.out
 
 
 @pytest.mark.parametrize("verb", ["verify", "lint"])
-def test_a_url_is_no_contract_and_is_told_as_it_was_typed(cli: Cli, verb: str) -> None:
+def test_a_url_is_no_contract_and_is_reported_as_it_was_typed(cli: Cli, verb: str) -> None:
     ended = cli(verb, "https://example.org/c.yaml")
     assert (ended.code, ended.err.startswith("https://example.org/c.yaml: no-contract ")) == (2, True)
 
 
-def test_a_folder_without_contracts_is_told(cli: Cli, workplace: Path) -> None:
+def test_a_folder_without_contracts_is_reported(cli: Cli, workplace: Path) -> None:
     (workplace / "empty").mkdir()
     assert cli("lint", "empty").err == "empty: no-contract no .yaml file in this folder is a contract\n"
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "printed"),
     [
         ("hf/config.json", "describes a model, and holds no weights (checkpoint-format)"),
         ("trainer_state.json", "is the log of a Trainer, and holds no weights (checkpoint-format)"),
     ],
 )
-def test_json_that_holds_no_weights_is_told_for_what_it_is(cli: Cli, here: Path, named: str, told: str) -> None:
+def test_json_that_holds_no_weights_is_reported_for_what_it_is(cli: Cli, here: Path, named: str, printed: str) -> None:
     Path(named).write_text(Path(named).read_text().replace("{", '{"loss": NaN, ', 1))  # as some are
     ended = cli("compare", named, WEIGHTS)
-    assert (ended.code, f"  {named}: {told}" in ended.lines) == (4, True)
+    assert (ended.code, f"  {named}: {printed}" in ended.lines) == (4, True)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_name_of_two_words_may_be_one_of_the_hub(cli: Cli, workplace: Path, wo
 @pytest.mark.parametrize(
     ("words", "lacking"), [(("compare",), "SOURCE"), (("compare", "a"), "IMPORTS..."), (("amend", "land"), "FILE")]
 )
-def test_a_missing_argument_is_told_as_everything_is(cli: Cli, words: tuple[str, ...], lacking: str) -> None:
+def test_a_missing_argument_is_reported_as_everything_is(cli: Cli, words: tuple[str, ...], lacking: str) -> None:
     ended = cli(*words)
     first, second = ended.err.splitlines()
     assert (ended.code, first) == (2, f"missing-argument {lacking} is missing")
@@ -112,7 +112,7 @@ def test_a_missing_argument_is_told_as_everything_is(cli: Cli, words: tuple[str,
 
 
 @pytest.mark.parametrize("verb", ["verify", "show", "rejudge"])
-def test_a_bundle_that_is_not_there_is_told_with_where_bundles_are(cli: Cli, verb: str) -> None:
+def test_a_bundle_that_is_not_there_is_reported_with_where_bundles_are(cli: Cli, verb: str) -> None:
     first, second = cli("evidence", verb, "missing").err.splitlines()
     assert first == "missing: not-a-bundle there is no such folder or archive"
     assert second.startswith("  name a bundle's folder: `verify` writes them to .weighbridge/bundles")
@@ -124,11 +124,11 @@ def test_a_missing_colon_is_named_at_its_own_line(cli: Cli, workplace: Path) -> 
     assert cli("lint", "c.yaml").err.startswith(f"c.yaml:{at}:1: yaml-syntax ")
 
 
-def test_a_log_that_says_why_it_is_short_is_told_so(cli: Cli, here: Path) -> None:
+def test_a_log_that_says_why_it_is_short_is_quoted(cli: Cli, here: Path) -> None:
     state = json.loads(Path("trainer_state.json").read_text())
     rows = [row | {"step": 30} for row in state["log_history"][-2:]]
     state |= {"logging_steps": 500, "max_steps": 30, "global_step": 30, "log_history": rows}
     Path("few.json").write_text(json.dumps(state))
-    told = cli("verify", "builtin:training-log", "--subject", "run=few.json").lines
-    assert "    likely cause: logging_steps is 500, so that most of 30 steps were not logged" in told
-    assert not any("an empty window" in line for line in told)
+    printed = cli("verify", "builtin:training-log", "--subject", "run=few.json").lines
+    assert "    likely cause: logging_steps is 500, so that most of 30 steps were not logged" in printed
+    assert not any("an empty window" in line for line in printed)

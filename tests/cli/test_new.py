@@ -31,7 +31,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def python(checkout: Path, *words: str, where: str = ".") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    told = subprocess.run(
+    printed = subprocess.run(
         (sys.executable, "-m", *words),
         cwd=checkout / where,
         env=environment,
@@ -39,8 +39,8 @@ def python(checkout: Path, *words: str, where: str = ".") -> subprocess.Complete
         capture_output=True,
         text=True,
     )
-    assert "Traceback" not in told.stderr, told.stderr
-    return told
+    assert "Traceback" not in printed.stderr, printed.stderr
+    return printed
 
 
 def weighbridge(checkout: Path, *words: str, where: str = ".") -> subprocess.CompletedProcess[str]:
@@ -53,9 +53,9 @@ def files(checkout: Path) -> dict[str, str]:
 
 
 def wrong(checkout: Path, *names: str) -> list[str]:
-    told = weighbridge(checkout, "selftest", *names)
-    found = [line.split(maxsplit=1)[1] for line in told.stdout.splitlines() if line.startswith("wrong")]
-    assert (told.returncode != 0) is bool(found), told.stdout
+    printed = weighbridge(checkout, "selftest", *names)
+    found = [line.split(maxsplit=1)[1] for line in printed.stdout.splitlines() if line.startswith("wrong")]
+    assert (printed.returncode != 0) is bool(found), printed.stdout
     return found
 
 
@@ -76,13 +76,13 @@ def test_what_is_written_is_sound_and_fails_the_selftest_until_it_is_filled(chec
     noun, *of = kind.split()
     names = [name.replace("-", "_") if noun == "verifier" else name for name in ("b", "zz-top-9", LONG)]
     for name in names:
-        told = weighbridge(checkout, "new", noun, name, *of, where="tests")
-        assert (told.returncode, told.stderr) == (0, "")
+        printed = weighbridge(checkout, "new", noun, name, *of, where="tests")
+        assert (printed.returncode, printed.stderr) == (0, "")
         after = files(checkout)
         changed = {path for path in after if after[path] != before.get(path)}
         assert len(changed) == (4 if noun == "verifier" else 3)
-        assert {line.split()[1] for line in told.stdout.splitlines()[:-1]} == changed
-        assert told.stdout.splitlines()[-1].startswith(f"next: weighbridge selftest {name}  #")
+        assert {line.split()[1] for line in printed.stdout.splitlines()[:-1]} == changed
+        assert printed.stdout.splitlines()[-1].startswith(f"next: weighbridge selftest {name}  #")
         before = after
     assert [what for what, code in sound(checkout) if code] == []
     failing = wrong(checkout, *names)
@@ -110,20 +110,20 @@ def test_a_name_that_is_taken_or_of_another_form_is_refused_and_nothing_is_writt
     checkout: Path, code: str, words: tuple[str, ...]
 ) -> None:
     before = files(checkout)
-    told = weighbridge(checkout, "new", *words)
-    assert (told.returncode, told.stdout, told.stderr.split()[0]) == (2, "", code)
+    printed = weighbridge(checkout, "new", *words)
+    assert (printed.returncode, printed.stdout, printed.stderr.split()[0]) == (2, "", code)
     assert files(checkout) == before
 
 
 def test_outside_of_a_checkout_nothing_is_written(workplace: Path) -> None:
-    told = subprocess.run(
+    printed = subprocess.run(
         (sys.executable, "-m", "weighbridge", "new", "rule", "still-falling"),
         check=False,
         capture_output=True,
         text=True,
     )
-    assert told.returncode == 2
-    assert "no-checkout" in told.stderr
+    assert printed.returncode == 2
+    assert "no-checkout" in printed.stderr
     assert list(workplace.iterdir()) == []
 
 
@@ -132,8 +132,8 @@ def test_the_pages_of_contributing_lead_to_a_kind_and_a_verifier_that_hold(check
     assert [command.split()[:3] for command in COMMANDS] == [
         ["new", "rule", "still-falling"], ["new", "verifier", "zero_bytes"]
     ]  # fmt: skip
-    told = "".join(weighbridge(checkout, *shlex.split(command)).stdout for command in COMMANDS)
-    assert {line.split()[1] for line in told.splitlines() if not line.startswith("next:")} <= set(
+    printed = "".join(weighbridge(checkout, *shlex.split(command)).stdout for command in COMMANDS)
+    assert {line.split()[1] for line in printed.splitlines() if not line.startswith("next:")} <= set(
         re.findall(r"`([^`\n]+)`", GUIDE)
     ) | {"src/weighbridge/quantities/tensors.py"}
     added = ("still-falling", "zero_bytes")
@@ -149,9 +149,9 @@ def test_the_pages_of_contributing_lead_to_a_kind_and_a_verifier_that_hold(check
         "tests/clauses/test_weakened_clauses.py",
         "tests/cards/test_words.py",
     )
-    held = python(checkout, "pytest", "-q", "-p", "no:cacheprovider", *generated, "-k", "still-falling")
-    assert held.returncode == 0, held.stdout
-    assert int(re.findall(r"(\d+) passed", held.stdout)[0]) >= 3
+    kept = python(checkout, "pytest", "-q", "-p", "no:cacheprovider", *generated, "-k", "still-falling")
+    assert kept.returncode == 0, kept.stdout
+    assert int(re.findall(r"(\d+) passed", kept.stdout)[0]) >= 3
 
 
 def test_a_plug_in_is_a_package_that_the_selftest_finds_and_says_what_it_lacks(tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_plug_in_is_a_package_that_the_selftest_finds_and_says_what_it_lacks(t
         return subprocess.run(words, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
 
     begun = run(*command, "new", "plugin", "my-rule")
-    told = "next: pip install -e my-rule, then weighbridge selftest my-rule  # says what is missing"
-    assert (begun.returncode, begun.stdout.splitlines()[-1]) == (0, told)
+    printed = "next: pip install -e my-rule, then weighbridge selftest my-rule  # says what is missing"
+    assert (begun.returncode, begun.stdout.splitlines()[-1]) == (0, printed)
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps")
     assert run(*pip, "--target", str(tmp_path / "site"), "./my-rule").returncode == 0
     tried = run(*command, "selftest", "my-rule")

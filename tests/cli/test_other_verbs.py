@@ -54,14 +54,14 @@ def test_an_unknown_word_is_2_with_a_suggestion(cli: Cli) -> None:
 
 def test_inspect_tells_a_checkpoint(cli: Cli) -> None:
     ended = cli("inspect", SPECIMENS / "checkpoints" / "import.gguf", "--headers", "--json")
-    told = json.loads(ended.out)
-    assert told["kind"] == "checkpoint"
-    assert told["table"]["embed"] == {"bytes": 32, "dtype": "F32", "shape": [2, 4]}
+    printed = json.loads(ended.out)
+    assert printed["kind"] == "checkpoint"
+    assert printed["table"]["embed"] == {"bytes": 32, "dtype": "F32", "shape": [2, 4]}
 
 
 def test_doctor_says_what_is_here(cli: Cli) -> None:
-    told = json.loads(cli("doctor", "--json").out)
-    assert set(told) >= {"weighbridge", "python", "torch", "cuda", "contracts"}
+    printed = json.loads(cli("doctor", "--json").out)
+    assert set(printed) >= {"weighbridge", "python", "torch", "cuda", "contracts"}
 
 
 @pytest.mark.exhaustive

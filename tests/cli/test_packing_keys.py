@@ -59,14 +59,14 @@ OTHERWISE: dict[str, tuple[str, dict[str, Any], str]] = {  # of a packing, keys 
 
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_equal_codes_under_keys_that_read_them_otherwise_are_other_values(cli: Cli, tmp_path: Path, case: str) -> None:
-    name, changed, told = OTHERWISE[case]
+    name, changed, printed = OTHERWISE[case]
     pair = copy(tmp_path, name, changed)
     for policy in ((), ("--policy", "same"), ("--policy", "packed")):
         ended = cli("compare", *pair, *policy)
         assert ended.code == 1
         of_codes = [line for line in ended.lines if "elements explained: packing-keys: " in line]
         assert of_codes, ended.lines
-        assert all(told in line and ", whose keys differ: " in line for line in of_codes)
+        assert all(printed in line and ", whose keys differ: " in line for line in of_codes)
         assert ended.lines[-1].endswith("changed (packing-keys)")
 
 
@@ -86,11 +86,11 @@ UNREAD: dict[str, tuple[str, dict[str, Any] | None, str]] = {
 
 @pytest.mark.parametrize("case", UNREAD)
 def test_equal_codes_under_keys_that_no_rule_reads_are_blocked_by_the_keys(cli: Cli, tmp_path: Path, case: str) -> None:
-    name, changed, told = UNREAD[case]
+    name, changed, printed = UNREAD[case]
     ended = cli("compare", *copy(tmp_path, name, changed))
     assert ended.code == 3, ended.lines
     assert " not compared: packed by " in ended.lines[1]
-    assert told in ended.lines[1]
+    assert printed in ended.lines[1]
     assert ended.lines[1].endswith(": no rule")
 
 
@@ -108,8 +108,8 @@ def test_codes_of_a_method_without_any_rule_are_blocked_by_the_keys_that_differ(
     assert cli("compare", one, same).lines[-1].startswith("SAME: 3 of 3 tensors")
     ended = cli("compare", one, other)
     assert ended.code == 3
-    told = f"{weight}: not compared: packed by {method}, whose keys differ: in_group_size 8 -> 4: no rule"
-    assert ended.lines[1] == f"  {told}"
+    printed = f"{weight}: not compared: packed by {method}, whose keys differ: in_group_size 8 -> 4: no rule"
+    assert ended.lines[1] == f"  {printed}"
 
 
 IDLE: dict[str, tuple[str, dict[str, Any]]] = {

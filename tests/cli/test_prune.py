@@ -31,11 +31,11 @@ def left() -> list[str]:
     return sorted(path.name for path in Path(".weighbridge/bundles").iterdir())
 
 
-def test_old_bundles_go_and_how_many_bytes_they_took_is_told(cli: Cli, kept: list[str]) -> None:
+def test_old_bundles_go_and_how_many_bytes_they_took_is_reported(cli: Cli, kept: list[str]) -> None:
     size = sum(path.stat().st_size for path in Path(".weighbridge/bundles", kept[2]).rglob("*") if path.is_file())
-    told = [f"would remove .weighbridge/bundles/{kept[2]}: {size} bytes",
+    printed = [f"would remove .weighbridge/bundles/{kept[2]}: {size} bytes",
             f"1 of 3 bundles in .weighbridge/bundles would be removed, {size} bytes"]  # fmt: skip
-    assert cli("evidence", "prune", "--older-than", 30, "--dry-run").lines == told
+    assert cli("evidence", "prune", "--older-than", 30, "--dry-run").lines == printed
     assert left() == sorted(kept)
     done = cli("evidence", "prune", "--older-than", 30)
     assert (done.code, done.lines[-1]) == (0, f"1 of 3 bundles in .weighbridge/bundles removed, {size} bytes")
@@ -78,8 +78,8 @@ def test_pruning_without_a_condition_is_refused(cli: Cli, kept: list[str]) -> No
 
 def test_without_evidence_the_gates_are_judged_and_nothing_is_written(cli: Cli, workplace: Path) -> None:
     sealed, judged = cli("verify", *HEALTH), cli("verify", *HEALTH, "--no-evidence")
-    told, other = ([line for line in one.lines if "evidence: " not in line] for one in (judged, sealed))
-    assert (judged.code, told) == (sealed.code, other)
+    printed, other = ([line for line in one.lines if "evidence: " not in line] for one in (judged, sealed))
+    assert (judged.code, printed) == (sealed.code, other)
     assert "evidence: none was kept (--no-evidence)" in judged.lines
     assert len(left()) == 1
 
@@ -96,7 +96,7 @@ def test_what_needs_a_bundle_is_refused_where_none_is_kept(cli: Cli, workplace: 
 
 
 @pytest.mark.slow
-def test_statuses_are_told_only_where_they_are_recorded(cli: Cli) -> None:
+def test_statuses_are_reported_only_where_they_are_recorded(cli: Cli) -> None:
     assert not [line for line in cli("verify", *HEALTH).lines if "moved" in line or "would move" in line]
     assert [line for line in cli("verify", *HEALTH, "--record").lines if line.startswith("moved: none -> ")]
 

@@ -104,7 +104,7 @@ def test_a_bundle_of_a_url_holds_its_digest_and_size_and_none_of_its_secrets(
     assert cli("evidence", "verify", statement.parent).code == 0
 
 
-def test_an_argument_that_binds_nothing_is_told_without_secrets(cli: Cli, site: Site) -> None:
+def test_an_argument_that_binds_nothing_is_reported_without_secrets(cli: Cli, site: Site) -> None:
     ended = cli("verify", "builtin:checkpoint-import", "--subject", secret(f"{site.url}/one.safetensors"))
     assert ended.code == 2
     assert not told(ended.out + ended.err)

@@ -55,8 +55,8 @@ def test_the_same_run_that_a_witness_saw_makes_them_live(cli: Cli, run: Path) ->
 def test_every_report_says_so_with_the_reason(cli: Cli, run: Path, form: str) -> None:
     rows = (run / "steps.jsonl").read_text().splitlines(keepends=True)
     (run / "steps.jsonl").write_text("".join(rows[:50]))  # one gate fails: some forms tell of no other
-    told = cli(*VERIFY, "--report", f"{form}:-").out
-    plain = re.sub(r"\\([^\w\s])", r"\1", told)
+    printed = cli(*VERIFY, "--report", f"{form}:-").out
+    plain = re.sub(r"\\([^\w\s])", r"\1", printed)
     assert f"run=runs/a (reported: {WHY})" in plain
 
 
@@ -74,9 +74,9 @@ def test_a_bundle_says_so_whoever_reads_it(cli: Cli, run: Path, workplace: Path)
     assert f"run=runs/a ({SEALED})" in (workplace / "page.html").read_text()
     watched(run)
     cli(*VERIFY)
-    told = cli("evidence", "diff", before, sealed(workplace)).out
-    assert "run@default/origin: 'reported' -> 'live'" in told
-    assert "run@default/book: '' -> '" in told
+    printed = cli("evidence", "diff", before, sealed(workplace)).out
+    assert "run@default/origin: 'reported' -> 'live'" in printed
+    assert "run@default/book: '' -> '" in printed
     assert json.loads(cli("evidence", "verify", sealed(workplace), "--json").out)["reported"] == {}
 
 

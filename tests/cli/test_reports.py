@@ -132,8 +132,8 @@ def test_in_github_actions_a_mistake_in_a_contract_is_annotated_at_its_place(
     Path(own).write_text(Path(own).read_text().replace("severity: required", "severty: required"))
     ended = cli(verb[0], own, *verb[1:])
     (annotation,) = (line for line in (*ended.lines, *ended.err.splitlines()) if line.startswith("::"))
-    told = "unknown key 'severty'; did you mean 'severity'?"
-    assert annotation == f"::error file=contracts/c.yaml,line=17,col=5,title=unknown-key::{told}"
+    printed = "unknown key 'severty'; did you mean 'severity'?"
+    assert annotation == f"::error file=contracts/c.yaml,line=17,col=5,title=unknown-key::{printed}"
     assert "### weighbridge: 1 problem\n" in summary.read_text()
     assert ended.code == 2
 

@@ -46,18 +46,18 @@ def test_the_script_makes_the_step_again_and_tells_the_error_and_its_limit(cli: 
     assert "weighbridge" not in script
     assert script.startswith('"""L1.attn.q.post_bias: local error ')
     assert len(re.findall(r"^    \w+ = aten", script, re.MULTILINE)) <= 10
-    told = run("repro.py").splitlines()
-    error, limit = map(float, re.findall(r"^candidate (\S+), limit (\S+)$", told[0])[0])
+    printed = run("repro.py").splitlines()
+    error, limit = map(float, re.findall(r"^candidate (\S+), limit (\S+)$", printed[0])[0])
     sealed = re.findall(r"local error (\S+),", script)[0]
     assert error == pytest.approx(float(sealed), rel=0.01)
     assert error > 1e5 * limit
-    assert float(told[1].rpartition(" ")[2]) < 1e-6
+    assert float(printed[1].rpartition(" ")[2]) < 1e-6
 
 
 def test_a_point_that_is_in_order_can_be_named(cli: Cli, bundle: Path) -> None:
     assert cli("trace", "repro", bundle, "--point", "L2.ffn.swiglu", "--out", "swiglu.py").code == 0
-    told = run("swiglu.py")
-    assert float(re.findall(r"^candidate (\S+), limit none: it passed$", told, re.MULTILINE)[0]) < 1e-6
+    printed = run("swiglu.py")
+    assert float(re.findall(r"^candidate (\S+), limit none: it passed$", printed, re.MULTILINE)[0]) < 1e-6
 
 
 def test_what_is_not_the_measured_subject_is_refused(cli: Cli, bundle: Path) -> None:

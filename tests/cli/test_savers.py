@@ -151,8 +151,8 @@ def test_litgpt_s_names_are_those_of_hugging_face_with_queries_keys_and_values_f
     source = llama()
     pair = saved(tmp_path / "hf.pth", source), saved(tmp_path / "lit_model.pth", by_litgpt(source))
     assert cli("compare", *pair).lines[-1].startswith("SAME: 17 of 17 tensors")
-    held = saved(tmp_path / "held.pth", {"model": by_litgpt(source), "iter_num": 3})
-    assert cli("compare", pair[0], held).lines[-1].startswith("SAME: 17 of 17 tensors")
+    stored = saved(tmp_path / "held.pth", {"model": by_litgpt(source), "iter_num": 3})
+    assert cli("compare", pair[0], stored).lines[-1].startswith("SAME: 17 of 17 tensors")
     swapped = by_litgpt(source)
     one, other = (f"transformer.h.0.mlp.{name}.weight" for name in ("fc_1", "fc_2"))
     swapped[one], swapped[other] = swapped[other], swapped[one]
@@ -242,16 +242,16 @@ UNMAPPED: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", UNMAPPED)
-def test_an_adapter_or_a_layout_without_a_rule_is_told_in_one_line_with_what_to_do(
+def test_an_adapter_or_a_layout_without_a_rule_is_reported_in_one_line_with_what_to_do(
     cli: Cli, tmp_path: Path, name: str
 ) -> None:
-    names, told = UNMAPPED[name]
+    names, printed = UNMAPPED[name]
     tensors = {one.format(at): torch.full((2, 2), float(at)) for one in names for at in range(2)}
     source, other = saved(tmp_path / "hf.pth", llama()), saved(tmp_path / "other.pth", tensors)
     for side, pair in (("import", (source, other)), ("source", (other, source))):
         ended = cli("compare", *pair)
         assert ended.code == 1
-        assert ended.lines[1].startswith(f"  no rule: the {side} {told}")
+        assert ended.lines[1].startswith(f"  no rule: the {side} {printed}")
         assert "is in the source and not in" not in ended.out
         assert "is in the candidate and not in" not in ended.out
         assert "is in the candidate and not in" in cli("compare", *pair, "--all").out
@@ -274,7 +274,7 @@ def test_a_changed_tensor_beside_names_without_a_rule_is_still_listed(cli: Cli, 
     assert ended.lines[2].startswith("  model.embed_tokens.weight: F32 -> F32, but 96 of 96 elements")
 
 
-def test_a_lora_adapter_in_gguf_is_told_as_one(cli: Cli, tmp_path: Path) -> None:
+def test_a_lora_adapter_in_gguf_is_recognised_as_one(cli: Cli, tmp_path: Path) -> None:
     source = directory(tmp_path / "hf", decoder())
     adapter = {f"blk.0.attn_q.weight.lora_{end}": np.ones((4, 4), np.float32) for end in "ab"}
     ended = cli("compare", source, gguf_file(tmp_path / "lora.gguf", adapter, "llama"))

@@ -45,7 +45,7 @@ def test_without_a_name_the_starter_contracts_are_listed(cli: Cli) -> None:
     assert [line.split()[0] for line in cli("show").lines] == [f"builtin:{name}" for name in builtin_names()]
 
 
-def test_what_is_not_there_is_told(cli: Cli) -> None:
-    told = "unknown-builtin no contract 'model-imprt' ships with weighbridge; did you mean 'model-import'?\n"
-    assert (cli("show", "builtin:model-imprt").code, cli("show", "builtin:model-imprt").err) == (2, told)
+def test_what_is_not_there_is_reported(cli: Cli) -> None:
+    printed = "unknown-builtin no contract 'model-imprt' ships with weighbridge; did you mean 'model-import'?\n"
+    assert (cli("show", "builtin:model-imprt").code, cli("show", "builtin:model-imprt").err) == (2, printed)
     assert cli("show", "nothing.yaml").code == 2

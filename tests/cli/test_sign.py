@@ -31,8 +31,8 @@ def signed(cli: Cli, *names: str) -> Path:
     return bundle
 
 
-def authenticity(told: str) -> str:
-    (line,) = re.findall(r"^  authenticity +(.*)$", told, re.MULTILINE)
+def authenticity(printed: str) -> str:
+    (line,) = re.findall(r"^  authenticity +(.*)$", printed, re.MULTILINE)
     return re.sub(r"[0-9a-f]{16,64}", "ID", line)
 
 
@@ -174,8 +174,8 @@ def test_merging_never_replaces_a_signature(cli: Cli, workplace: Path) -> None:
     there.write_bytes(forged)
     ended = cli("evidence", "merge", bundle, "--into", "all")
     assert (ended.code, "other-bytes" in ended.err, there.read_bytes()) == (4, True, forged)
-    told = cli("evidence", "verify", there.parent.parent, "--key", "ada.key.pub")
-    assert (told.code, "signature-wrong is not by ada.key.pub, under whose id it stands" in told.out) == (1, True)
+    printed = cli("evidence", "verify", there.parent.parent, "--key", "ada.key.pub")
+    assert (printed.code, "signature-wrong is not by ada.key.pub, under whose id it stands" in printed.out) == (1, True)
 
 
 # --- Without the extra ------------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def test_without_the_extra_all_but_keys_works_and_the_message_says_what_to_insta
     bundle = signed(cli, "ada")
     for name in {library, *(name for name in sys.modules if name.startswith(f"{library}."))}:
         monkeypatch.setitem(sys.modules, name, None)
-    told = cli("evidence", "verify", bundle, "--require-pass")
-    assert (told.code, "NONE: signed, 1 signatures not checked: name a key by --key" in told.out) == (0, True)
+    printed = cli("evidence", "verify", bundle, "--require-pass")
+    assert (printed.code, "NONE: signed, 1 signatures not checked: name a key by --key" in printed.out) == (0, True)
     for words in (
         ("verify", bundle, "--key", "ada.key.pub"),
         ("sign", bundle, "--key", "ada.key"),

@@ -211,8 +211,8 @@ def test_a_file_of_a_wider_original_is_not_asked_to_change_places(cli: Cli, work
     new = {"blk.0.ffn_up.weight": wide[UP], "output_norm.weight": wide[NORM]}
     ended = cli("compare", hf, gguf_file(workplace / "m.gguf", new, "llama", {"*": "Q4_0"}))
     assert "exchange the two?" not in ended.out
-    told = "  the import was made of a wider original, which rounds to this source: compare it with that one"
-    assert told in ended.lines
+    printed = "  the import was made of a wider original, which rounds to this source: compare it with that one"
+    assert printed in ended.lines
 
 
 TWO_IMPORTS = """weighbridge: contract/v0

@@ -101,8 +101,8 @@ def test_a_trace_of_another_process_is_judged_as_the_model_itself(
     ended = judged(cli, captured[name], "--verbose")
     assert ended.code == code, ended.out + ended.err
     live = cli(*PARITY, "--subject", f"candidate={GPT}:{name}", "--verbose")
-    told = [[line for line in one.lines if line.startswith("    ")] for one in (ended, live)]
-    assert told[0] == told[1]
+    printed = [[line for line in one.lines if line.startswith("    ")] for one in (ended, live)]
+    assert printed[0] == printed[1]
     assert "run twice with equal bits" in ended.out or code
 
 
@@ -158,8 +158,8 @@ def test_what_a_contract_calls_a_trace_is_never_run(cli: Cli, tmp_path: Path) ->
 def test_a_trace_cannot_be_the_reference(cli: Cli, captured: Mapping[str, Path], tmp_path: Path) -> None:
     ended = cli("lint", contract(tmp_path, reference="engine", candidate="reference"))
     assert ended.code == 2
-    told = "subject-kind 'engine' is a trace, the role 'reference' takes a model"
-    assert told in ended.out + ended.err
+    printed = "subject-kind 'engine' is a trace, the role 'reference' takes a model"
+    assert printed in ended.out + ended.err
     ended = cli(*PARITY[:-1], f"reference={captured['fused']}", "--subject", f"candidate={GPT}:fused")
     assert ended.code == 3
     assert "a trace holds values, and no code that could be run again in float64 (no-code)" in ended.out
@@ -413,7 +413,7 @@ def test_tokens_that_are_none_are_refused(cli: Cli, tmp_path: Path, text: str) -
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "printed"),
     [
         ((f"{GPT}:none", "a.trace"), 4, "no-factory"),
         (("hf:nowhere", "a.trace"), 4, "no-file"),
@@ -422,13 +422,13 @@ def test_tokens_that_are_none_are_refused(cli: Cli, tmp_path: Path, text: str) -
     ],
 )
 def test_what_cannot_be_captured_leaves_nothing(
-    cli: Cli, tmp_path: Path, words: tuple[str, str], code: int, told: str
+    cli: Cli, tmp_path: Path, words: tuple[str, str], code: int, printed: str
 ) -> None:
     pytest.importorskip("torch")
     place = tmp_path / "here"
     place.mkdir()
     ended = cli("trace", "capture", words[0], place / words[1])
-    assert (ended.code, told in ended.err) == (code, True), ended.err
+    assert (ended.code, printed in ended.err) == (code, True), ended.err
     assert list(place.iterdir()) == []
 
 

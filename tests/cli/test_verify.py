@@ -212,8 +212,8 @@ def test_what_a_message_says_would_pass_passes(cli: Cli, workplace: Path) -> Non
     save_file({"a": values}, workplace / "a.safetensors")
     save_file({"a": values.astype(np.float16)}, workplace / "b.safetensors")
     pair = bound(workplace / "a.safetensors", workplace / "b.safetensors")
-    told = "a as F32, or in the gate's `with:` an entry of `allow:` with `from: F32` and `to: F16`"
-    assert f"    would pass with: {told}" in cli("verify", IMPORT, *pair).lines
+    printed = "a as F32, or in the gate's `with:` an entry of `allow:` with `from: F32` and `to: F16`"
+    assert f"    would pass with: {printed}" in cli("verify", IMPORT, *pair).lines
     text = (data_path("contracts") / "checkpoint-import.yaml").read_text()
     (workplace / "c.yaml").write_text(
         text.replace("policy: lossless", "policy: lossless, allow: [{from: F32, to: F16}]")
@@ -222,21 +222,21 @@ def test_what_a_message_says_would_pass_passes(cli: Cli, workplace: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "printed"),
     [
         ("mislabelled", "the tensors stored as BF16, or their values converted, under a policy that means F16"),
         ("q8_0", "the tensors stored as BF16, or a policy that means Q8_0"),
     ],
 )
 def test_no_entry_of_allow_is_offered_for_what_it_would_not_let_pass(
-    cli: Cli, workplace: Path, made: str, told: str
+    cli: Cli, workplace: Path, made: str, printed: str
 ) -> None:
     files.write(workplace)
     pair = bound(workplace / "hf", workplace / f"{made}.gguf")
     done = cli("verify", IMPORT, *pair)
-    assert f"    would pass with: {told}" in done.lines
+    assert f"    would pass with: {printed}" in done.lines
     text = (data_path("contracts") / "checkpoint-import.yaml").read_text()
-    to = told.rsplit(maxsplit=1)[-1]
+    to = printed.rsplit(maxsplit=1)[-1]
     allowed = text.replace("policy: lossless", f"policy: lossless, allow: [{{from: BF16, to: {to}}}]")
     (workplace / "allowed.yaml").write_text(allowed)
     assert (done.code, cli("verify", "allowed.yaml", *pair).code) in ((1, 1), (1, 3))
@@ -268,7 +268,7 @@ def test_a_budget_in_milliseconds_is_no_bound_on_a_loss(cli: Cli, workplace: Pat
     assert "BLOCKED  GATE-RUN-004" in ended.out
 
 
-def test_the_verdict_is_told_before_a_bundle_that_cannot_be_written(cli: Cli, workplace: Path) -> None:
+def test_the_verdict_is_reported_before_a_bundle_that_cannot_be_written(cli: Cli, workplace: Path) -> None:
     (workplace / ".weighbridge").write_text("a file, where the folder of bundles would be")
     ended = cli("verify", IMPORT, *bound(SOURCE, BAD), "--report", "json:r.json")
     assert (ended.code, "FAIL     GATE-IMPORT-001" in ended.out) == (4, True)

@@ -170,7 +170,7 @@ def test_every_report_names_it_with_the_false_fact(cli: Cli, workplace: Path, co
 # --- Evidence and status ----------------------------------------------------------------------------------------------
 
 
-def test_it_is_sealed_and_judged_again_and_told_in_coverage(cli: Cli, workplace: Path, contract: Path) -> None:
+def test_it_is_sealed_and_judged_again_and_reported_in_coverage(cli: Cli, workplace: Path, contract: Path) -> None:
     assert told(cli, contract, run(workplace, 60))[0] == 0
     (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
     answers = json.loads(cli("evidence", "verify", bundle, "--json").out)

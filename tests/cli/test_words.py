@@ -24,7 +24,7 @@ SUBVERBS = (
 )  # fmt: skip
 
 
-def test_every_verb_is_told_in_one_whole_line(cli: Cli) -> None:
+def test_every_verb_is_reported_in_one_whole_line(cli: Cli) -> None:
     for words in ((), ("ledger",), ("evidence",), ("amend",), ("status",), ("trace",), ("drill",)):
         listed = cli(*words, "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
         assert listed
@@ -55,8 +55,8 @@ def test_help_names_the_tool_as_it_is_typed(cli: Cli) -> None:
 
 def test_an_unknown_verb_is_2_with_the_nearest_one(cli: Cli) -> None:
     ended = cli("verfy")
-    told = "unknown-verb there is no verb 'verfy'; did you mean 'verify'?\n  see `weighbridge --help`\n"
-    assert (ended.code, ended.out, ended.err) == (2, "", told)
+    printed = "unknown-verb there is no verb 'verfy'; did you mean 'verify'?\n  see `weighbridge --help`\n"
+    assert (ended.code, ended.out, ended.err) == (2, "", printed)
 
 
 def test_without_a_verb_the_help_is_shown_and_nothing_was_done(cli: Cli) -> None:
@@ -66,8 +66,8 @@ def test_without_a_verb_the_help_is_shown_and_nothing_was_done(cli: Cli) -> None
 
 
 def test_doctor_tells_truth_values_as_yaml_writes_them(cli: Cli) -> None:
-    told = dict(line.split(maxsplit=1) for line in cli("doctor").lines)
-    assert {told["cuda"], told["hidden"]} <= {"true", "false"}
+    printed = dict(line.split(maxsplit=1) for line in cli("doctor").lines)
+    assert {printed["cuda"], printed["hidden"]} <= {"true", "false"}
 
 
 @each("kind", KINDS)
@@ -111,8 +111,8 @@ def test_without_a_word_every_kind_is_listed_with_what_it_asks(cli: Cli) -> None
 
 
 def test_a_word_that_nothing_is_called_is_sent_to_the_list(cli: Cli) -> None:
-    told = "unknown-word nothing is called 'zzzz'\n  `weighbridge explain` lists every word\n"
-    assert (cli("explain", "zzzz").code, cli("explain", "zzzz").err) == (2, told)
+    printed = "unknown-word nothing is called 'zzzz'\n  `weighbridge explain` lists every word\n"
+    assert (cli("explain", "zzzz").code, cli("explain", "zzzz").err) == (2, printed)
 
 
 def test_hints_stand_on_lines_of_their_own(cli: Cli) -> None:
@@ -122,8 +122,8 @@ def test_hints_stand_on_lines_of_their_own(cli: Cli) -> None:
 
 
 def test_an_empty_ledger_says_how_it_is_begun(cli: Cli) -> None:
-    told = "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
-    assert (cli("status").code, cli("status").lines) == (0, [told])
+    printed = "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
+    assert (cli("status").code, cli("status").lines) == (0, [printed])
 
 
 def test_a_full_ledger_is_a_table_as_wide_as_its_words(cli: Cli) -> None:
@@ -138,8 +138,8 @@ def test_a_full_ledger_is_a_table_as_wide_as_its_words(cli: Cli) -> None:
 
 def test_a_folder_that_is_no_bundle_is_said_to_be_none(cli: Cli) -> None:
     ended = cli("evidence", "verify", SPECIMENS)
-    told = f"{SPECIMENS}: not-a-bundle there is no statement.json in it\n"
-    assert (ended.code, ended.err.startswith(f"{told}  name a bundle's folder: ")) == (4, True)
+    printed = f"{SPECIMENS}: not-a-bundle there is no statement.json in it\n"
+    assert (ended.code, ended.err.startswith(f"{printed}  name a bundle's folder: ")) == (4, True)
 
 
 def test_a_folder_without_cards_shows_nothing_and_is_2(cli: Cli) -> None:

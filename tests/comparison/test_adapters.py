@@ -44,8 +44,8 @@ def test_what_peft_merged_is_accepted(cli: Cli, files: Path) -> None:  # noqa: F
 def test_what_was_merged_otherwise_is_named(cli: Cli, files: Path, share: float, mechanism: str) -> None:  # noqa: F811
     merged(files, share)
     ended = cli("compare", files / "base.safetensors", files / "made.safetensors", "--adapter", files / "adapter")
-    told = f"DIFFERENT: 4 of 8 tensors: 4 not as merged ({mechanism})" if mechanism else "AS MEANT: 8 of 8 tensors"
-    assert (ended.code, ended.lines[-1].startswith(told)) == (1 if mechanism else 0, True)
+    printed = f"DIFFERENT: 4 of 8 tensors: 4 not as merged ({mechanism})" if mechanism else "AS MEANT: 8 of 8 tensors"
+    assert (ended.code, ended.lines[-1].startswith(printed)) == (1 if mechanism else 0, True)
 
 
 def test_one_element_beyond_its_rounding_is_refused(cli: Cli, files: Path) -> None:  # noqa: F811
@@ -73,9 +73,9 @@ def test_a_rank_stabilised_adapter_is_merged_by_the_root_of_its_rank(cli: Cli, f
 
 def changed(folder: Path, config: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
     """Write the adapter again, with more in its configuration and more tensors."""
-    path, told = folder / "adapter/adapter_model.safetensors", folder / "adapter/adapter_config.json"
+    path, printed = folder / "adapter/adapter_model.safetensors", folder / "adapter/adapter_config.json"
     save_file({**load_file(path), **tensors}, path)
-    told.write_text(json.dumps(json.loads(told.read_text()) | config))
+    printed.write_text(json.dumps(json.loads(printed.read_text()) | config))
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -116,10 +116,10 @@ CHANGED = {
 @pytest.mark.parametrize("key", CHANGED)
 def test_an_adapter_of_another_algebra_has_no_rule(cli: Cli, files: Path, key: str) -> None:  # noqa: F811
     config = json.loads((files / "adapter/adapter_config.json").read_text())
-    value, told = CHANGED[key]
+    value, printed = CHANGED[key]
     (files / "adapter/adapter_config.json").write_text(json.dumps(config | {key: value}))
     ended = cli("compare", files / "base.safetensors", files / "merged.safetensors", "--adapter", files / "adapter")
-    assert (ended.code, told in ended.err) == (4, True)
+    assert (ended.code, printed in ended.err) == (4, True)
 
 
 def test_the_adapter_of_another_model_is_refused(cli: Cli, files: Path) -> None:  # noqa: F811

@@ -35,8 +35,8 @@ def test_every_bf16_word_widens_to_f32_by_a_shift_nan_included() -> None:
 
 def test_every_finite_f16_word_is_read_as_the_standard_says() -> None:
     numbers = ALL_16[np.isfinite(ALL_16.view("<f2"))]
-    told = np.array([value for (value,) in struct.iter_unpack("<e", numbers.tobytes())], "<f4")
-    assert np.array_equal(decode(numbers, "F16").view("<u4"), told.view("<u4"))
+    printed = np.array([value for (value,) in struct.iter_unpack("<e", numbers.tobytes())], "<f4")
+    assert np.array_equal(decode(numbers, "F16").view("<u4"), printed.view("<u4"))
 
 
 def test_every_f16_word_survives_the_way_through_f32_and_every_number_through_f64() -> None:

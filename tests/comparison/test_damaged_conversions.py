@@ -120,7 +120,12 @@ def test_blocks_without_an_exact_way_are_tried_under_other_makings_too(
 
 @pytest.mark.parametrize(("error", "named"), [(BOUND["Q4_K"], 512), (math.nextafter(BOUND["Q4_K"], 1), None)])
 def test_another_making_explains_blocks_within_the_bound_of_their_type(error: float, named: int | None) -> None:
-    told = {"elements": 512, "candidate_dtype": "Q4_K", "reproduced": {}, "errors_otherwise": {"layer-before": error}}
-    row = typed("tensor_values", {"name": "a", **told})
+    printed = {
+        "elements": 512,
+        "candidate_dtype": "Q4_K",
+        "reproduced": {},
+        "errors_otherwise": {"layer-before": error},
+    }
+    row = typed("tensor_values", {"name": "a", **printed})
     assert explained(row, "layer-before") == named
     assert explained(row, "layer-after") is None

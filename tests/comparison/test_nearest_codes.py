@@ -28,7 +28,7 @@ def counted(values: np.ndarray, dtype: str, factor: float = 1.0) -> int:
     return found
 
 
-def test_every_type_is_held_but_those_that_cannot_be() -> None:
+def test_every_type_is_checked_but_those_that_cannot_be() -> None:
     assert set(GIVEN) == set(NOT_NEAREST) == set(TYPICAL_ERROR) - {"IQ1_S", "IQ1_M"}
     assert not_nearest(VALUES, VALUES, np.zeros((4, 50), np.uint8), "IQ1_S") is None
 

@@ -50,7 +50,7 @@ def told(folder: Path, text: str) -> list[str]:
     return [line.replace(f"{folder}/", "") for line in found]
 
 
-def test_a_contract_in_order_is_told_nothing(tmp_path: Path) -> None:
+def test_a_contract_in_order_hears_nothing(tmp_path: Path) -> None:
     assert told(tmp_path, HEAD + TIME + SAME) == []
 
 
@@ -138,13 +138,13 @@ def test_a_contract_in_order_is_told_nothing(tmp_path: Path) -> None:
         ("  run: {kind: run}", "  Run: {kind: run}", "c.yaml:7:3: bad-form the name 'Run' is not a lower-case word"),
     ],
 )  # fmt: skip
-def test_each_slip_is_told_at_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_each_slip_is_reported_at_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = HEAD + TIME + SAME
     assert old in text
     assert message in told(tmp_path, text.replace(old, new))
 
 
-def test_gates_that_depend_on_each_other_in_a_circle_are_told(tmp_path: Path) -> None:
+def test_gates_that_depend_on_each_other_in_a_circle_are_reported(tmp_path: Path) -> None:
     text = HEAD + TIME.replace("title: t", "title: t\n    depends_on: [G-2]")
     text += SAME.replace("title: t", "title: t\n    depends_on: [G-1]")
     assert told(tmp_path, text) == [
@@ -154,7 +154,7 @@ def test_gates_that_depend_on_each_other_in_a_circle_are_told(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "more"), [(100, False), (101, True), (2000, True)])
-def test_problems_are_told_up_to_a_hundred_and_that_there_are_more(tmp_path: Path, wrong: int, more: bool) -> None:
+def test_problems_are_reported_up_to_a_hundred_and_that_there_are_more(tmp_path: Path, wrong: int, more: bool) -> None:
     gate = "  - {id: G-%d, title: t, kind: no-such, subjects: {source: a, candidate: b}}\n"
     many = told(
         tmp_path, HEAD.replace("  run: {kind: run}\n", "") + "gates:\n" + "".join(gate % n for n in range(wrong))

@@ -141,7 +141,7 @@ def test_a_first_path_only_spares_a_binding(tmp_path: Path) -> None:
     assert loaded(tmp_path, CHILD + "subjects: {run: {path: runs/a}}\n", base).contract.subjects["run"].path
 
 
-def test_a_parameter_that_loosens_is_told_where_its_value_is_given(tmp_path: Path) -> None:
+def test_a_parameter_that_loosens_is_reported_where_its_value_is_given(tmp_path: Path) -> None:
     child = CHILD + "params: {budget_ms: {default: 600}}\n"
     assert refusal(tmp_path, child) == [
         ("child.yaml:5:31: loosened G-1: below_ms was 500, is 600\n"
@@ -173,8 +173,8 @@ def test_a_free_parameter_excuses_no_limit_beside_it(tmp_path: Path) -> None:
 
 def test_only_the_contract_that_declares_a_parameter_makes_it_free(tmp_path: Path) -> None:
     child = CHILD + "params: {budget_ms: {free: true}}\n"
-    told = "child.yaml:5:28: loosened the parameter budget_ms is free, and was not\n  delete free"
-    assert refusal(tmp_path, child) == [told]
+    printed = "child.yaml:5:28: loosened the parameter budget_ms is free, and was not\n  delete free"
+    assert refusal(tmp_path, child) == [printed]
 
 
 @pytest.mark.parametrize(
@@ -185,24 +185,24 @@ def test_only_the_contract_that_declares_a_parameter_makes_it_free(tmp_path: Pat
         ("{budget_ms: -1}", "5:21: out-of-bounds -1.0 is not > 0"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_where_it_is_given(tmp_path: Path, params: str, message: str) -> None:
-    told = refusal(tmp_path, CHILD + f"params: {params}\n")
-    assert told[0] == f"child.yaml:{message}"
+def test_a_value_that_cannot_be_is_reported_where_it_is_given(tmp_path: Path, params: str, message: str) -> None:
+    printed = refusal(tmp_path, CHILD + f"params: {params}\n")
+    assert printed[0] == f"child.yaml:{message}"
 
 
-def test_a_plain_value_without_a_base_is_told_how_a_parameter_is_declared(tmp_path: Path) -> None:
-    told = refusal(tmp_path, BASE.replace("{type: number, default: 500}", "500"))
+def test_a_plain_value_without_a_base_hears_how_a_parameter_is_declared(tmp_path: Path) -> None:
+    printed = refusal(tmp_path, BASE.replace("{type: number, default: 500}", "500"))
     remedy = "declare it: {type: string, default: VALUE}; a plain value is for a contract that extends another one"
-    assert f"child.yaml:7:14: wrong-type 500 is not a mapping\n  {remedy}" in told
+    assert f"child.yaml:7:14: wrong-type 500 is not a mapping\n  {remedy}" in printed
 
 
 def test_a_shipped_contract_takes_its_policy_in_one_line(tmp_path: Path) -> None:
     shipped = CHILD.replace("base.yaml", "builtin:model-import")
     contract = loaded(tmp_path, shipped + "params: {policy: ROUNDED:f16}\n").contract
     assert (contract.gates[0].limits["policy"], contract.overridden) == ("rounded:F16", ())
-    (told,) = refusal(tmp_path, shipped + "params: {policy: bf16}\n")
-    assert told.startswith("child.yaml:5:18: unknown-choice 'bf16' is not same, lossless, ")
-    assert told.endswith("; did you mean 'rounded:BF16'?")
+    (printed,) = refusal(tmp_path, shipped + "params: {policy: bf16}\n")
+    assert printed.startswith("child.yaml:5:18: unknown-choice 'bf16' is not same, lossless, ")
+    assert printed.endswith("; did you mean 'rounded:BF16'?")
 
 
 @each("reason", ["''", "' '", "x", "slow", "'                         x'", "nineteen letters ok"])
@@ -244,7 +244,7 @@ def test_a_reason_excuses_no_further_loosening_down_the_line(tmp_path: Path) -> 
         load_contract(tmp_path / "g.yaml")
 
 
-def test_a_problem_is_told_in_the_file_where_it_is_written(tmp_path: Path) -> None:
+def test_a_problem_is_reported_in_the_file_where_it_is_written(tmp_path: Path) -> None:
     base = BASE.replace("severity: required", "severty: required")
     assert refusal(tmp_path, CHILD, base) == [
         "base.yaml:17:5: unknown-key unknown key 'severty'; did you mean 'severity'?"
@@ -252,7 +252,7 @@ def test_a_problem_is_told_in_the_file_where_it_is_written(tmp_path: Path) -> No
     assert refusal(tmp_path, CHILD + "gates:\n  - id: G-1\n    with: {below: 400}\n")[0].startswith("child.yaml:7:12: ")
 
 
-def test_an_override_is_held_against_nothing_and_recorded(tmp_path: Path) -> None:
+def test_an_override_is_compared_with_nothing_and_recorded(tmp_path: Path) -> None:
     loaded(tmp_path, CHILD)
     contract = load_contract(tmp_path / "child.yaml", {"budget_ms": "9000"}).contract
     assert contract.gates[0].limits["below_ms"] == 9000.0
@@ -282,7 +282,7 @@ def test_a_shipped_contract_can_be_extended(tmp_path: Path) -> None:
          "than 8\n  extend a contract that stands on its own")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_extended_is_told_where_it_is_named(tmp_path: Path, extends: str, message: str) -> None:
+def test_what_cannot_be_extended_is_reported_where_it_is_named(tmp_path: Path, extends: str, message: str) -> None:
     assert refusal(tmp_path, CHILD.replace("base.yaml", extends)) == [message]
 
 

@@ -104,7 +104,7 @@ def test_an_empty_contract_is_a_contract(tmp_path: Path) -> None:
     assert load_contract(written(tmp_path, head + "gates: []\n")).contract.gates == ()
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = """\
 weighbridge: contract/v0
 id: My_Import
@@ -165,11 +165,11 @@ gates:
     ]  # fmt: skip
 
 
-def test_a_key_of_yaml_1_1_is_told_as_the_key_that_it_is(tmp_path: Path) -> None:
+def test_a_key_of_yaml_1_1_is_reported_as_the_key_that_it_is(tmp_path: Path) -> None:
     assert refusal(written(tmp_path, WHOLE + "on: push\n"))[0].startswith("c.yaml:20:1: unknown-key unknown key 'on'")
 
 
-def test_a_gate_without_a_kind_is_told_once(tmp_path: Path) -> None:
+def test_a_gate_without_a_kind_is_reported_once(tmp_path: Path) -> None:
     text = WHOLE.replace("    kind: dtype-preservation\n", "")
     assert refusal(written(tmp_path, text)) == ["c.yaml:13:5: missing-key missing key 'kind'"]
 
@@ -297,7 +297,7 @@ def loaded(folder: Path, name: str, title: str) -> tuple[LoadedContract, str]:
     return contract, digests(contract.contract).whole
 
 
-def test_one_id_and_version_with_two_contents_is_told_at_the_version(tmp_path: Path) -> None:
+def test_one_id_and_version_with_two_contents_is_reported_at_the_version(tmp_path: Path) -> None:
     first, second = loaded(tmp_path, "a.yaml", "one"), loaded(tmp_path, "b.yaml", "two")
     assert [str(found).replace(f"{tmp_path}/", "") for found in reused([first, second], {})] == [
         "b.yaml:3:10: reused-version c 1.0.0 has another content in a.yaml\n  raise the version"
@@ -310,7 +310,7 @@ def test_a_copy_with_other_comments_is_the_same_content(tmp_path: Path) -> None:
     assert list(reused([first, second], {})) == []
 
 
-def test_a_version_that_the_ledger_knows_with_another_content_is_told(tmp_path: Path) -> None:
+def test_a_version_that_the_ledger_knows_with_another_content_is_reported(tmp_path: Path) -> None:
     one = loaded(tmp_path, "a.yaml", "one")
     assert list(reused([one], {("c", "1.0.0"): {one[1]}})) == []
     (found,) = reused([one], {("c", "1.0.0"): {"0" * 64}})

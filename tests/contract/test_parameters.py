@@ -87,7 +87,7 @@ def test_a_reference_inside_a_value_is_not_followed(tmp_path: Path) -> None:
         ("budget", "0", "c.yaml:20:39: out-of-bounds 0.0 is not > 0"),
     ],
 )
-def test_a_wrong_override_is_told(tmp_path: Path, name: str, value: str, message: str) -> None:
+def test_a_wrong_override_is_reported(tmp_path: Path, name: str, value: str, message: str) -> None:
     assert refusal(tmp_path, **{name: value}) == [message]
 
 
@@ -123,7 +123,7 @@ def test_what_names_no_parameter_is_unresolved_at_its_place(tmp_path: Path, foun
         ("{type: number, default: .inf}", "c.yaml:7:35: out-of-bounds inf is not finite"),
     ],
 )
-def test_a_wrong_declaration_is_told_once(tmp_path: Path, declared: str, message: str) -> None:
+def test_a_wrong_declaration_is_reported_once(tmp_path: Path, declared: str, message: str) -> None:
     assert refusal(tmp_path, TEXT.replace("{type: number, default: 500, unit: ms}", declared)) == [message]
 
 
@@ -170,6 +170,6 @@ def test_a_list_is_written_with_commas_and_an_empty_text_is_a_list_of_none(tmp_p
 
 
 def test_a_list_is_read_as_strictly_as_one_that_is_written_out(tmp_path: Path) -> None:
-    assert any("wrong-length" in told for told in refusal(tmp_path, LISTS, points=" , "))
-    assert any("bad-form" in told for told in refusal(tmp_path, LISTS, points="a,{b: 1}"))
-    assert any("wrong-type" in told for told in refusal(tmp_path, LISTS.replace('default: "*"', "default: [1]")))
+    assert any("wrong-length" in printed for printed in refusal(tmp_path, LISTS, points=" , "))
+    assert any("bad-form" in printed for printed in refusal(tmp_path, LISTS, points="a,{b: 1}"))
+    assert any("wrong-type" in printed for printed in refusal(tmp_path, LISTS.replace('default: "*"', "default: [1]")))

@@ -204,7 +204,7 @@ def test_what_is_refused_says_where_and_what_to_do(text: str | bytes, message: s
     assert refusal(text) == message
 
 
-def test_all_problems_are_told_together_and_the_first_of_a_doubled_key_stands() -> None:
+def test_all_problems_are_reported_together_and_the_first_of_a_doubled_key_stands() -> None:
     document, problems = read("a: 1\na: 2\nb: 017\nc: !x y\n", "c.yaml")
     assert [(problem.code, problem.where) for problem in problems] == [
         ("yaml-doubled-key", "c.yaml:2:1"),

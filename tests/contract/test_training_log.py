@@ -201,7 +201,7 @@ def double(made: Rows) -> None:
 
 
 @pytest.mark.slow
-def test_batches_that_differ_in_tokens_are_held_against_the_position(tmp_path: Path) -> None:
+def test_batches_that_differ_in_tokens_are_compared_with_the_position(tmp_path: Path) -> None:
     good = judged("training-run", fine_tune(tmp_path / "good"))["002"].verdict
     assert (good.outcome, good.figures["by"], good.measured) == ("PASS", "corpus_position", 1)
     bad = judged("training-run", fine_tune(tmp_path / "bad", double))["002"].verdict

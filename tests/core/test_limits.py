@@ -52,7 +52,7 @@ def problems(**given: object) -> list[str]:
 
 
 @each(
-    "given, told",
+    "given, printed",
     [
         ({"below_ms": 0}, ["below_ms: out-of-bounds: 0.0 is not > 0"]),
         ({"below_ms": 1e308}, ["below_ms: out-of-bounds: 1e+308 is not ≤ 1e+07"]),
@@ -103,11 +103,13 @@ def problems(**given: object) -> list[str]:
         ({"strict": 1, "name": 2}, ["strict: wrong-type: 1 is not true or false", "name: wrong-type: 2 is not a text"]),
     ],
 )
-def test_a_wrong_value_is_told_with_its_path_and_what_is_right(given: dict[str, object], told: list[str]) -> None:
-    assert problems(**given) == told
+def test_a_wrong_value_is_reported_with_its_path_and_what_is_right(
+    given: dict[str, object], printed: list[str]
+) -> None:
+    assert problems(**given) == printed
 
 
-def test_a_near_miss_of_a_missing_key_is_told_once() -> None:
+def test_a_near_miss_of_a_missing_key_is_reported_once() -> None:
     with pytest.raises(LimitsError) as caught:
         read(Sample, {"below": 1})
     assert [problem.code for problem in caught.value.problems] == ["unknown-key"]

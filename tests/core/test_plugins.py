@@ -83,8 +83,8 @@ def test_a_package_is_used_sealed_and_judged_again_without_it(run: Run, site: Pa
     assert (again.returncode, "judged again: 2 of 2 verdicts follow, byte for byte\n" in again.stdout) == (0, True)
 
     without = run("evidence", "verify", bundle)
-    told = f"not re-derivable here: kind no-dead-rows comes with {NAME} 1.0.0 (digest {sealed[0]['digest'][:12]}…)"
-    assert (without.returncode, f"{told}: install it\n" in without.stdout) == (3, True), without.stdout
+    printed = f"not re-derivable here: kind no-dead-rows comes with {NAME} 1.0.0 (digest {sealed[0]['digest'][:12]}…)"
+    assert (without.returncode, f"{printed}: install it\n" in without.stdout) == (3, True), without.stdout
     assert "integrity     holds" in without.stdout
     assert "coverage      holds       2 of 2 required gates counted" in without.stdout
     assert run("evidence", "rejudge", bundle).returncode == 3
@@ -94,7 +94,7 @@ def test_a_package_is_used_sealed_and_judged_again_without_it(run: Run, site: Pa
 
 
 @pytest.mark.exhaustive
-def test_another_version_that_judges_alike_is_told_and_one_that_does_not_is_no_mismatch(
+def test_another_version_that_judges_alike_is_reported_and_one_that_does_not_is_no_mismatch(
     run: Run, site: Path, workplace: Path, tmp_path: Path
 ) -> None:
     run(*VERIFY, sites=(site,))
@@ -104,11 +104,11 @@ def test_another_version_that_judges_alike_is_told_and_one_that_does_not_is_no_m
     (module,) = other.glob("dead_rows/no_dead_rows.py")
     module.write_text(module.read_text("utf-8") + "\n# mended\n", encoding="utf-8")
     alike = run("evidence", "verify", bundle, sites=(other,))
-    told = f"kind no-dead-rows came with {NAME} 1.0.0 (digest "
-    assert (alike.returncode, "verdicts follow" in alike.stdout, told in alike.stdout) == (0, True, True)
+    printed = f"kind no-dead-rows came with {NAME} 1.0.0 (digest "
+    assert (alike.returncode, "verdicts follow" in alike.stdout, printed in alike.stdout) == (0, True, True)
     module.write_text(module.read_text("utf-8").replace("row.dead,", "row.dead + 1,"), encoding="utf-8")
     differs = run("evidence", "verify", bundle, sites=(other,))
-    assert (differs.returncode, f"not re-derivable here: {told}" in differs.stdout) == (3, True)
+    assert (differs.returncode, f"not re-derivable here: {printed}" in differs.stdout) == (3, True)
 
 
 @pytest.mark.exhaustive
@@ -179,27 +179,27 @@ UNUSABLE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", UNUSABLE)
-def test_a_broken_package_is_told_by_name_and_version_and_is_never_silently_missing(
+def test_a_broken_package_is_reported_by_name_and_version_and_is_never_silently_missing(
     cli: Cli, install: Callable[..., None], workplace: Path, source: str
 ) -> None:
     sys.modules.pop("acmepack1", None)
     install("acmepack1", "gates", "acme = acmepack1:KIND", source)
     code, _, why = UNUSABLE[source].partition(" ")
     what = "kind" if source == KIND else "gate"  # what cannot be imported, or is neither, is of no type that is known
-    told = f"acmepack1 2.1 brings the {what} 'acme', which {why}"
+    printed = f"acmepack1 2.1 brings the {what} 'acme', which {why}"
     (workplace / "c.yaml").write_text(CONTRACT, encoding="utf-8")
     ended = cli("lint", "c.yaml")
-    assert (ended.code, f"acmepack1:KIND: {code} {told}" in ended.err, "Traceback" in ended.err) == (4, True, False)
+    assert (ended.code, f"acmepack1:KIND: {code} {printed}" in ended.err, "Traceback" in ended.err) == (4, True, False)
     assert (cli("explain", "acme").code, cli("explain", "byte-identity").code) == (4, 0)
-    assert f"{what} acme          {code}: {told}" in cli("doctor").out
+    assert f"{what} acme          {code}: {printed}" in cli("doctor").out
     assert (cli("selftest", "byte-identity").code, cli("lint", "builtin:checkpoint-import").code) == (1, 0)
 
 
-def test_a_kind_without_a_card_is_told_where_it_would_be_explained(cli: Cli, install: Callable[..., None]) -> None:
+def test_a_kind_without_a_card_is_reported_where_it_would_be_explained(cli: Cli, install: Callable[..., None]) -> None:
     install("acmepack6", "gates", "acme = acmepack6:KIND", RENAMED)
-    told = "plugin-card: acmepack6 2.1 brings the kind 'acme', which lacks acme.yaml beside its module acmepack6"
-    assert told in " ".join(cli("explain").out.split())
-    assert told in cli("doctor").out
+    printed = "plugin-card: acmepack6 2.1 brings the kind 'acme', which lacks acme.yaml beside its module acmepack6"
+    assert printed in " ".join(cli("explain").out.split())
+    assert printed in cli("doctor").out
 
 
 def test_a_name_of_ours_cannot_be_replaced_nor_two_packages_bring_one(
@@ -208,16 +208,18 @@ def test_a_name_of_ours_cannot_be_replaced_nor_two_packages_bring_one(
     install("acmepack2", "gates", "byte-identity = acmepack2:KIND", KIND)
     install("acmepack3", "gates", "acme = acmepack3:KIND", KIND)
     install("acmepack4", "gates", "acme = acmepack4:KIND", KIND)
-    told = "\n".join(cli("doctor").lines)
-    assert "plugin-name: acmepack2 2.1 brings the kind 'byte-identity', which is a name of weighbridge itself" in told
-    assert "plugin-twice: acmepack3 2.1 brings the kind 'acme', which is brought by acmepack4 2.1, too" in told
+    printed = "\n".join(cli("doctor").lines)
+    assert (
+        "plugin-name: acmepack2 2.1 brings the kind 'byte-identity', which is a name of weighbridge itself" in printed
+    )
+    assert "plugin-twice: acmepack3 2.1 brings the kind 'acme', which is brought by acmepack4 2.1, too" in printed
     (workplace / "c.yaml").write_text(CONTRACT, encoding="utf-8")
     ended = cli("lint", "c.yaml")
     assert (ended.code, "plugin-twice" in ended.err) == (4, True)
     assert cli("selftest", "tensor-coverage").code == 1
 
 
-def test_a_group_that_is_misspelt_is_told(cli: Cli, install: Callable[..., None]) -> None:
+def test_a_group_that_is_misspelt_is_reported(cli: Cli, install: Callable[..., None]) -> None:
     install("acmepack5", "gate", "acme = acmepack5:KIND", KIND)
     assert "there is no group weighbridge.gate; did you mean 'gates'?" in cli("doctor").out
 
@@ -246,12 +248,12 @@ def test_a_click_command_becomes_a_verb_that_help_and_the_nearest_name_know(
 
 def test_a_verb_of_ours_cannot_be_replaced(cli: Cli, install: Callable[..., None]) -> None:
     install("acmepack9", "formats", "verify = acmepack9:command", VERB.replace("weigh-twice", "verify"))
-    told = "plugin-name: acmepack9 2.1 brings the verb 'verify', which is a name of weighbridge itself"
-    assert told in cli("doctor").out
+    printed = "plugin-name: acmepack9 2.1 brings the verb 'verify', which is a name of weighbridge itself"
+    assert printed in cli("doctor").out
     assert "weighed" not in cli("verify").out
 
 
-def test_things_of_one_name_in_one_group_are_told_apart_by_type(install: Callable[..., None]) -> None:
+def test_things_of_one_name_in_one_group_are_distinguished_by_type(install: Callable[..., None]) -> None:
     report = "from weighbridge.report.formats import ReportFormat\nFORM = ReportFormat('weigh-twice', bytes)\n"
     install("acmepack10", "formats", "weigh-twice = acmepack10:command", VERB)
     install("acmepack11", "formats", "weigh-twice = acmepack11:FORM", report)

@@ -17,9 +17,9 @@ def test_every_tool_stands_with_its_version_and_every_file_with_an_answer_of_eac
     assert [row[0].split()[0] for row in rows if len(row) == 7 and re.search(r" \d+\.\d+", row[0])] == [
         peer.name for peer in peers.PEERS
     ]
-    told = {row[0]: row[1:] for row in rows}
+    printed = {row[0]: row[1:] for row in rows}
     for case in peers.CASES:
-        state, *answers = told[case.name]
+        state, *answers = printed[case.name]
         assert state == ("sound" if case.sound else "wrong")
         for peer, answer in zip(peers.PEERS, answers, strict=True):
             assert (peer.ask(case) is None) == (answer == "–")

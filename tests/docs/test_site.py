@@ -63,11 +63,11 @@ def test_every_command_kind_contract_quantity_and_word_has_its_section(reference
 
 
 @pytest.mark.slow
-def test_every_code_of_every_kind_is_told_with_its_outcome(reference: Any) -> None:
+def test_every_code_of_every_kind_is_reported_with_its_outcome(reference: Any) -> None:
     parts = dict(re.findall(r"^## Of ([a-z-]+)\n(.*?)(?=^## |\Z)", reference["codes"], re.MULTILINE | re.DOTALL))
     for name, kind in KINDS.items():
-        told = dict(re.findall(r"^\| `(\S+)` \| ([A-Z_]+) \|", parts[name], re.MULTILINE))
-        assert told == {code: str(outcome) for code, outcome in kind.codes.items()}
+        printed = dict(re.findall(r"^\| `(\S+)` \| ([A-Z_]+) \|", parts[name], re.MULTILINE))
+        assert printed == {code: str(outcome) for code, outcome in kind.codes.items()}
     assert all(f"| `{code}` |" in reference["codes"] for code in any_gate())
 
 

@@ -20,7 +20,7 @@ from weighbridge.quantities.runs import INSIDE
 __all__ = ["cli"]
 
 
-def test_every_run_of_every_drill_is_one_variable_from_the_one_that_it_is_held_against() -> None:
+def test_every_run_of_every_drill_is_one_variable_from_the_one_that_it_is_compared_with() -> None:
     apart = {}
     for drill in drills():
         setups = {arm.name: arm.setup for arm in drill.arms}
@@ -181,6 +181,6 @@ def test_a_drill_fires_what_it_must_and_draws_a_page(number: str, tmp_path: Path
     command = (sys.executable, "-m", "weighbridge", "drill", number, "--dir", str(tmp_path / "d"), "--json")
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr + ended.stdout
-    told = json.loads(ended.stdout)
-    assert [run["did_not_fail"] + run["did_not_pass"] for run in told["runs"]] == [[]] * len(told["runs"])
-    assert all(Path(run["page"]).stat().st_size < 400_000 for run in told["runs"])
+    printed = json.loads(ended.stdout)
+    assert [run["did_not_fail"] + run["did_not_pass"] for run in printed["runs"]] == [[]] * len(printed["runs"])
+    assert all(Path(run["page"]).stat().st_size < 400_000 for run in printed["runs"])

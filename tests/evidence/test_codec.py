@@ -321,8 +321,8 @@ def test_a_row_of_any_quantity_with_a_field_more_or_less_is_refused(quantity: st
     typical = typed(quantity, {})
     value = Record(typical) if known.form is Form.RECORD else Rows(known.key, (typical,))
     body = encode_measured(Measurement(quantity=quantity, value=value, by="x/1", examined=1, total=1))[0]
-    held = body["measurement"]["value"][str(known.form)]
-    row = held if known.form is Form.RECORD else held[0]
+    stored = body["measurement"]["value"][str(known.form)]
+    row = stored if known.form is Form.RECORD else stored[0]
     for field in list(row):
         kept = row.pop(field)
         with pytest.raises(BundleError, match=f"missing key '{field}'"):

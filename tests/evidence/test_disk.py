@@ -152,7 +152,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, make
         read_regular(tmp_path / "a", "a", 100)
 
 
-def test_a_missing_file_and_a_link_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_link_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("missing")
     with pytest.raises(BundleError, match="link: not-regular is a symbolic link"):
         read_regular(tmp_path / "link", "link", 100)

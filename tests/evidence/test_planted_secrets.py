@@ -45,9 +45,9 @@ def test_no_secret_of_any_kind_is_sealed_from_arguments_environment_logs_names_o
     ended = cli(*words)
     assert ended.code == 0, ended.err
     (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
-    held = sealed_bytes(bundle)
-    assert [name for name, (_, core) in everywhere.items() if core.encode() in held] == []
-    assert held.count(b"[withheld:") >= 2 * len(PLANTED)
+    kept = sealed_bytes(bundle)
+    assert [name for name, (_, core) in everywhere.items() if core.encode() in kept] == []
+    assert kept.count(b"[withheld:") >= 2 * len(PLANTED)
 
 
 @each("name", EVERYWHERE)
@@ -73,7 +73,7 @@ def test_a_contract_whose_comment_holds_a_secret_is_refused_without_repeating_it
 
 @each("name", PERSONAL)
 @each("around", ["{}", "layer {}", "see {} there", '{{"argv":["{}"]}}', "LOG: {}\nnext", "host={}"])
-def test_who_and_which_machine_is_a_pseudonym_in_what_is_told_and_no_reason_to_refuse_a_contract(
+def test_who_and_which_machine_is_a_pseudonym_in_what_is_reported_and_no_reason_to_refuse_a_contract(
     name: str, around: str
 ) -> None:
     text = around.format(PERSONAL[name])

@@ -332,7 +332,7 @@ def test_two_values_stay_two(tmp_path: Path) -> None:
 def test_where_a_canary_lay_is_redacted_with_all_that_is_sealed() -> None:
     contract = drafts.contract()
     session = EvaluationSession(contract=contract, bound=(), on={gate.id: () for gate in contract.gates})
-    told = "/home/ada/project/w"
-    session.canaries["x"] = CanaryResult(name="one flipped bit", place=told, applied=False, seen=False, why=told)
+    printed = "/home/ada/project/w"
+    session.canaries["x"] = CanaryResult(name="one flipped bit", place=printed, applied=False, seen=False, why=printed)
     (sealed,) = session.judged(ADA).canaries.values()
     assert (sealed.place, sealed.why) == ("${RUN}/w", "${RUN}/w")

@@ -150,13 +150,13 @@ def test_a_linked_folder_is_named(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize("name", ["contract.json", "MANIFEST.json", "statement.json"])
-def test_line_endings_changed_by_git_are_told_as_such(bundle: Bundle, name: str) -> None:
+def test_line_endings_changed_by_git_are_reported_as_such(bundle: Bundle, name: str) -> None:
     path = bundle.path / name
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     assert verify(bundle.path, NOW).integrity.details[0].startswith(f"{name}: has CRLF line endings")
 
 
-def test_an_lfs_pointer_is_told_as_such(bundle: Bundle) -> None:
+def test_an_lfs_pointer_is_reported_as_such(bundle: Bundle) -> None:
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
     for name in ("verdicts.json", "statement.json"):
         (bundle.path / name).write_bytes(pointer)
@@ -337,7 +337,7 @@ def test_a_contract_yaml_that_is_not_what_was_judged_is_noticed(
     assert verify(resealed(bundle.path, edit), NOW).integrity.details == (f"contract.yaml: {message}",)
 
 
-def test_a_contract_with_an_overridden_parameter_is_held_against_its_yaml(tmp_path: Path) -> None:
+def test_a_contract_with_an_overridden_parameter_is_compared_with_its_yaml(tmp_path: Path) -> None:
     yaml = b"""
 weighbridge: contract/v0
 id: checkpoint-import

@@ -90,7 +90,7 @@ def test_signing_again_is_the_same_file(bundle: Bundle, keys: Path) -> None:
     assert (signatures.add(bundle.path, name, envelope), envelope) == (False, first)
 
 
-def test_who_signed_is_told_by_the_keys_that_were_named(bundle: Bundle, keys: Path) -> None:
+def test_who_signed_is_known_by_the_keys_that_were_named(bundle: Bundle, keys: Path) -> None:
     assert asked(bundle).says == "NONE: not signed; who measured is not shown"
     ada = signed(bundle, keys / "ada").name[:16]
     assert asked(bundle, keys / "ada") == Answer(State.HOLDS, f"signed by {keys}/ada.pub ({ada})")

@@ -74,7 +74,7 @@ falsification_tests:
 """
 
 
-def test_what_maps_is_written_and_what_does_not_is_told_with_its_line(cli: Cli, workplace: Path) -> None:
+def test_what_maps_is_written_and_what_does_not_is_reported_with_its_line(cli: Cli, workplace: Path) -> None:
     (workplace / "other.yaml").write_text(OTHER)
     ended = cli("import-contract", "other.yaml", "-o", "draft.yaml")
     assert (ended.code, ended.err) == (0, "")

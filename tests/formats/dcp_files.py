@@ -108,8 +108,8 @@ def index(name: Any, offset: Any) -> Raw:
 
 
 def storage(path: str, offset: int, length: int, changes: Mapping[str, Any]) -> Raw:
-    told = {"relative_path": path, "offset": offset, "length": length, **changes}
-    return new(f"{PLACE}.filesystem._StorageInfo", told)
+    printed = {"relative_path": path, "offset": offset, "length": length, **changes}
+    return new(f"{PLACE}.filesystem._StorageInfo", printed)
 
 
 def bytes_of() -> Raw:

@@ -87,12 +87,15 @@ def test_q4_k_blocks_are_those_of_gguf_byte_for_byte(tmp_path: Path) -> None:
 
 def test_header_and_footer_carry_checksums(tmp_path: Path) -> None:
     view = view_of(tmp_path / "x", GOOD)
-    assert [told.place for told in view.checksums] == ["header", "file"]
-    assert all(told.found(view.files[told.file]) == told.stored for told in view.checksums)
+    assert [printed.place for printed in view.checksums] == ["header", "file"]
+    assert all(printed.found(view.files[printed.file]) == printed.stored for printed in view.checksums)
     flipped = bytearray(GOOD)
     flipped[view.tensor("a").offset] ^= 1
     damaged = view_of(tmp_path / "x", bytes(flipped))
-    assert [told.found(damaged.files[told.file]) == told.stored for told in damaged.checksums] == [True, False]
+    assert [printed.found(damaged.files[printed.file]) == printed.stored for printed in damaged.checksums] == [
+        True,
+        False,
+    ]
 
 
 A, B = apr_entry("a", 0, (16,), 64, 0), apr_entry("b", 0, (16,), 64, 64)
@@ -221,7 +224,7 @@ def test_a_flipped_or_cut_byte_anywhere_is_a_view_or_a_refusal(tmp_path: Path) -
             view = open_checkpoint(tmp_path / "x")
         except SubjectError:
             continue
-        assert any(told.found(view.files[told.file]) != told.stored for told in view.checksums)
+        assert any(printed.found(view.files[printed.file]) != printed.stored for printed in view.checksums)
     for length in range(1, len(GOOD)):
         (tmp_path / "x").write_bytes(GOOD[:length])
         with pytest.raises(SubjectError):

@@ -136,7 +136,7 @@ def test_another_dtype_than_the_metadata_says_is_refused(tmp_path: Path) -> None
         open_checkpoint(folder)
 
 
-def test_a_file_left_over_from_another_save_is_told_and_a_rank_without_items_is_not(tmp_path: Path) -> None:
+def test_a_file_left_over_from_another_save_is_reported_and_a_rank_without_items_is_not(tmp_path: Path) -> None:
     view = saved(tmp_path / "x", {"w": torch.ones(3)})
     (tmp_path / "x" / "__1_0.distcp").touch()
     (tmp_path / "x" / "__2_0.distcp").write_bytes(b"left over")

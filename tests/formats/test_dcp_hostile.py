@@ -61,7 +61,7 @@ def test_pieces_are_in_the_order_of_their_elements_and_empty_ones_are_none(tmp_p
     view = open_checkpoint(write(tmp_path / "x", saved))
     files = {name: [Path(part.file).name for part in view.tensor(name).stored] for name in saved}
     assert files == {"w": ["__0_0.distcp", "__1_0.distcp"], "one": ["__0_0.distcp"], "no": ["__2_0.distcp"]}
-    assert [Path(view.tensor(name).file).name for name in saved] == [held[0] for held in files.values()]
+    assert [Path(view.tensor(name).file).name for name in saved] == [kept[0] for kept in files.values()]
     assert view.tensor("w").offset == view.tensor("w").stored[0].offset
     assert {name: b"".join(map(bytes, view.chunks(name, 5))) for name in saved} == {"w": W, "one": W, "no": b""}
 
@@ -165,7 +165,7 @@ def test_one_file_of_several_items_says_to_bind_the_directory(tmp_path: Path) ->
     assert caught.value.remedy == "bind its directory: a .distcp file holds a part of a distributed checkpoint"
 
 
-def test_a_save_that_was_not_finished_is_told(tmp_path: Path) -> None:
+def test_a_save_that_was_not_finished_is_reported(tmp_path: Path) -> None:
     folder = write(tmp_path / "x", {"w": GOOD})
     (folder / ".metadata").unlink()
     message = "checkpoint-none 2 .distcp files and no .metadata, which is written last"
@@ -273,7 +273,7 @@ def test_an_item_must_be_its_piece(tmp_path: Path, data: bytes, message: str) ->
     assert refused(folder) == message
 
 
-def test_the_place_in_an_item_is_told_with_the_item(tmp_path: Path) -> None:
+def test_the_place_in_an_item_is_reported_with_the_item(tmp_path: Path) -> None:
     good = {"a": GOOD, "w": Saved(dtype="U8", shape=(4,), chunks=(Chunk(at=(0,), sizes=(4,), data=b"abcd"),))}
     folder = write(tmp_path / "x", good)
     data = (folder / "__0_0.distcp").read_bytes()

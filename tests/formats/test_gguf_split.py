@@ -76,7 +76,7 @@ def rewritten(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "bound", "told"),
+    ("damage", "bound", "printed"),
     [
         (removed(PARTS[1]), "", f"shard-missing 1 of 3 parts are not beside it: '{PARTS[1]}'"),
         (removed(PARTS[0]), "", f"shard-missing 1 of 3 parts are not beside it: '{PARTS[0]}'"),
@@ -97,12 +97,12 @@ def rewritten(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_part_that_is_missing_or_another_is_an_error(
-    parts: Path, damage: Callable[[Path], object], bound: str, told: str
+    parts: Path, damage: Callable[[Path], object], bound: str, printed: str
 ) -> None:
     damage(parts)
     with pytest.raises(SubjectError) as caught:
         open_checkpoint(parts / bound)
-    assert f"{caught.value.code} {caught.value.what}" == told
+    assert f"{caught.value.code} {caught.value.what}" == printed
 
 
 def test_a_file_whose_name_alone_says_that_it_is_a_part_is_refused(tmp_path: Path) -> None:

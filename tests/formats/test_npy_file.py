@@ -65,7 +65,7 @@ def test_reads_what_numpy_archives(tmp_path: Path) -> None:
     view = open_checkpoint(tmp_path / "x")
     assert (view.format, view.names()) == ("npz", ("arr_0", "other"))
     assert (joined(view, "arr_0"), joined(view, "other")) == (one.tobytes(), other.tobytes())
-    assert all(told.found(view.files[told.file]) == told.stored for told in view.checksums)
+    assert all(printed.found(view.files[printed.file]) == printed.stored for printed in view.checksums)
 
 
 def test_compressed_archives_are_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def test_any_tiling_is_read_as_the_array_that_it_is(
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_byte_of_a_file_is_the_one_in_its_piece(tmp_path: Path, turned: bool) -> None:
     array = array_of("BF16", (2, 4))
-    told = saved("BF16", array, [((0, 0), (2, 3)), ((0, 3), (2, 1))], turned)
-    view = open_checkpoint(write(tmp_path / "x", {"w": told}))
+    printed = saved("BF16", array, [((0, 0), (2, 3)), ((0, 3), (2, 1))], turned)
+    view = open_checkpoint(write(tmp_path / "x", {"w": printed}))
     found = view.tensor("w")
     assert found.pieces is not None
     for at, byte in enumerate(array.tobytes()):
@@ -114,7 +114,7 @@ def test_a_tiling_holds_no_element_twice(tiling: tuple[tuple[int, ...], list[Blo
 
 @pytest.mark.slow
 @given(shape=shapes, data=st.data())
-def test_an_element_held_twice_is_found_wherever_blocks_lie(shape: tuple[int, ...], data: st.DataObject) -> None:
+def test_an_element_stored_twice_is_found_wherever_blocks_lie(shape: tuple[int, ...], data: st.DataObject) -> None:
     blocks, holders = [], np.zeros(shape, int)
     for _ in range(data.draw(st.integers(0, 4))):
         at = tuple(data.draw(st.integers(0, size)) for size in shape)
@@ -132,7 +132,7 @@ def test_a_tiling_of_too_many_cells_is_not_tried(many: int, rank: int, most: int
         doubled((1 << 40,) * rank, [((number,) * rank, (1,) * rank) for number in range(many)])
 
 
-def test_a_file_that_changes_after_the_last_piece_was_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changes_after_the_last_piece_was_read_is_reported(tmp_path: Path) -> None:
     array = array_of("U8", (4,))
     folder = write(tmp_path / "x", {"w": saved("U8", array, [((0,), (2,)), ((2,), (2,))])})
     windows = open_checkpoint(folder).chunks("w", 4)
@@ -143,7 +143,7 @@ def test_a_file_that_changes_after_the_last_piece_was_read_is_told(tmp_path: Pat
         next(windows)
 
 
-def test_a_file_that_changes_while_its_pieces_are_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_its_pieces_are_read_is_reported(tmp_path: Path) -> None:
     array = array_of("F32", (4, 3))
     folder = write(tmp_path / "x", {"w": saved("F32", array, [((0, 0), (2, 3)), ((2, 0), (2, 3))])})
     view = open_checkpoint(folder)

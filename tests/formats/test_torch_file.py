@@ -198,7 +198,9 @@ def test_a_flipped_bit_in_a_storage_breaks_its_checksum(tmp_path: Path) -> None:
     data[view.tensor("w").offset + 5] ^= 1
     (tmp_path / "x").write_bytes(data)
     damaged = open_checkpoint(tmp_path / "x")
-    wrong = [told.place for told in damaged.checksums if told.found(damaged.files[told.file]) != told.stored]
+    wrong = [
+        printed.place for printed in damaged.checksums if printed.found(damaged.files[printed.file]) != printed.stored
+    ]
     assert [place.partition("/")[2] for place in wrong] == ["data/0"]
 
 

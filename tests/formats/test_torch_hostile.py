@@ -154,7 +154,7 @@ TENSORS = {
 
 
 @each("value, message", TENSORS.values(), ids=TENSORS)
-def test_a_tensor_is_held_against_its_storage(tmp_path: Path, value: Any, message: str) -> None:
+def test_a_tensor_is_compared_with_its_storage(tmp_path: Path, value: Any, message: str) -> None:
     path, data = tmp_path / "x", of({"w": value})
     if message:
         assert refusal(path, data) == message

@@ -63,12 +63,12 @@ def test_a_format_that_is_not_read_is_named(tmp_path: Path, head: bytes) -> None
     assert "; or bind one file of it ('step=1.ckpt'), or the folder" in refusal(tmp_path).remedy
 
 
-def test_a_tensorflow_checkpoint_is_told_by_the_end_of_its_index_and_the_name_of_its_data(tmp_path: Path) -> None:
+def test_a_tensorflow_checkpoint_is_recognised_by_the_end_of_its_index_and_the_name_of_its_data(tmp_path: Path) -> None:
     (tmp_path / "model.ckpt.index").write_bytes(b"\0\0\0\0" * 20 + bytes.fromhex("57fb808b247547db"))
     assert refusal(tmp_path / "model.ckpt.index").what.startswith("is the index of a TensorFlow checkpoint; ")
     (tmp_path / "model.ckpt.data-00000-of-00001").write_bytes(b"\x3f\x80" * 100)
-    told = "is a part of a TensorFlow checkpoint, by its name; "
-    assert refusal(tmp_path / "model.ckpt.data-00000-of-00001").what.startswith(told)
+    printed = "is a part of a TensorFlow checkpoint, by its name; "
+    assert refusal(tmp_path / "model.ckpt.data-00000-of-00001").what.startswith(printed)
 
 
 def test_an_archive_says_which_of_its_files_to_bind(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_archive_says_which_of_its_files_to_bind(tmp_path: Path) -> None:
     assert refusal(tmp_path / "b.zip").remedy == "unpack it, and bind 'model.gguf'"
 
 
-def test_a_keras_file_is_told_by_its_members(tmp_path: Path) -> None:
+def test_a_keras_file_is_recognised_by_its_members(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.keras", "w") as packed:
         for name in ("metadata.json", "config.json", "model.weights.h5"):
             packed.writestr(name, "{}")

@@ -64,10 +64,10 @@ def test_64_bit_sizes_are_read(tmp_path: Path) -> None:
     wide = struct.pack("<2H3Q", 1, 24, 5, 5, 0)
     entries = put(put(raw[entry:end], 20, b"\xff" * 8), 30, struct.pack("<H", 28))
     entries = put(entries, 42, b"\xff" * 4)[:47] + wide
-    told = struct.pack("<Q2H2I4Q", 44, 45, 45, 0, 0, 1, 1, len(entries), entry)
+    printed = struct.pack("<Q2H2I4Q", 44, 45, 45, 0, 0, 1, 1, len(entries), entry)
     locator = struct.pack("<IQI", 0, entry + len(entries), 1)
     last = struct.pack("<4H2IH", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
-    whole = raw[:entry] + entries + b"PK\x06\x06" + told + b"PK\x06\x07" + locator + b"PK\x05\x06" + last
+    whole = raw[:entry] + entries + b"PK\x06\x06" + printed + b"PK\x06\x07" + locator + b"PK\x05\x06" + last
     file = written(tmp_path / "x", whole)
     assert bytes(content(file, members(file)["a"], 10)) == b"hello"
     assert refusal(tmp_path / "x", whole.replace(b"PK\x06\x06", b"PK\x06\x05")).startswith(

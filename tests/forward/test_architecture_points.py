@@ -48,10 +48,10 @@ def test_every_engine_says_with_what_its_names_were_tried() -> None:
 @pytest.mark.slow
 def test_the_table_is_printed_once_for_layers_that_are_alike(cli: Cli, tmp_path: Path) -> None:
     model = f"hf:{saved('qwen2', tmp_path)}"
-    told = cli("trace", "points", model)
-    assert told.code == 0
-    assert "  model.layers.{n}.mlp.up_proj.out  [sequences, tokens, 96]\n      llama.cpp: ffn_up-{n}" in told.out
-    assert "  vllm: untried" in told.out
+    printed = cli("trace", "points", model)
+    assert printed.code == 0
+    assert "  model.layers.{n}.mlp.up_proj.out  [sequences, tokens, 96]\n      llama.cpp: ffn_up-{n}" in printed.out
+    assert "  vllm: untried" in printed.out
     assert "model.layers.2.mlp.up_proj.out" in cli("trace", "points", model, "--all").out
     assert '"llama.cpp":"ffn_up-2 MUL_MAT"' in cli("trace", "points", model, "--json").out
     wrong = cli("trace", "points", str(tmp_path))

@@ -249,7 +249,7 @@ class Parts(nn.Module):
         return self.end(self.one(one) * self.two(two) + self.three(three))
 
 
-def test_parts_of_one_tensor_are_told_apart_by_what_is_made_from_them(tmp_path: Path) -> None:
+def test_parts_of_one_tensor_are_distinguished_by_what_is_made_from_them(tmp_path: Path) -> None:
     subject = Torch(module=Parts(), tokens=((1, 2, 3), (4, 5, 6)), dtype="float32")
     trace = subject.capture(subject.tokens, tmp_path / "a.trace")
     steps, _, _ = local_errors(subject, subject.tokens, trace)

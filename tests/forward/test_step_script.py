@@ -21,7 +21,7 @@ TOKENS = [[(7 * n + 11 * row) % 120 + 2 for n in range(9)] for row in range(3)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen2", "gpt2", "gemma3_text", "bloom", "qwen3_moe"])
-def test_every_step_of_a_model_is_told_and_makes_the_same(tmp_path: Path, family: str) -> None:
+def test_every_step_of_a_model_is_reported_and_makes_the_same(tmp_path: Path, family: str) -> None:
     stack = Directory.named(f"hf:{saved(family, tmp_path)}").make()
     assert isinstance(stack, Torch)
     trace = stack.prepared("bfloat16").capture(TOKENS, tmp_path / "a.trace")

@@ -37,7 +37,7 @@ def test_offences_stand_in_the_order_of_the_tensors() -> None:
     assert [(one.place, one.code) for one in verdict.offences] == [("a", "name"), ("b", "not-finite")]
 
 
-def test_what_nobody_decoded_is_told_tensor_by_tensor_and_only_where_nothing_is_broken() -> None:
+def test_what_nobody_decoded_is_reported_tensor_by_tensor_and_only_where_nothing_is_broken() -> None:
     verdict = judged({"name": "a"}, CLOSED, {**CLOSED, "name": "c"})
     assert (verdict.outcome, verdict.code, verdict.of) == (Outcome.BLOCKED, "not-decoded", 4)
     assert [offence.place for offence in verdict.offences] == ["b", "c"]

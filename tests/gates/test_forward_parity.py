@@ -55,7 +55,7 @@ def test_the_first_point_in_order_is_named_whatever_the_order_of_the_rows() -> N
     assert (verdict.figures["over"], verdict.figures["points"], verdict.counted, verdict.of) == (2, 3, 1, 3)
 
 
-def test_what_lies_after_the_first_point_and_is_wrong_end_to_end_only_is_told_as_inherited() -> None:
+def test_what_lies_after_the_first_point_and_is_wrong_end_to_end_only_is_reported_as_inherited() -> None:
     far = {"candidate_end_to_end": 0.1}
     verdict = judged(far, {"candidate": error(all=0.4), **far}, far)
     assert codes(verdict) == [("L1.ffn.down", "diverged")]
@@ -98,7 +98,7 @@ def test_a_required_point_that_is_absent_counts_as_a_point_that_is_wrong() -> No
     assert (codes(verdict), verdict.counted, verdict.of) == ([("logits", "missing-required")], 3, 4)
 
 
-def test_the_device_that_is_told_is_that_of_the_point() -> None:
+def test_the_device_that_is_reported_is_that_of_the_point() -> None:
     assert judged({}, {"run": run(device="cuda")}, device="cpu").figures["device"] == "cuda"
 
 
@@ -147,7 +147,7 @@ def test_nothing_is_another_basis_beside_a_point_that_is_missing() -> None:
     assert judged(turned, made, {"candidate_shape": None}).code == "diverged"
 
 
-def test_values_that_spoil_each_other_in_a_circle_are_told_all_the_same() -> None:
+def test_values_that_spoil_each_other_in_a_circle_are_reported_all_the_same() -> None:
     nan: Changes = {"nonfinite_candidate": 1}
     verdict = judged({**nan, "made_from": ("L1.ffn.down",)}, {**nan, "made_from": ("L0.ffn.down",)})
     assert codes(verdict) == [("L0.ffn.down", "nonfinite")]

@@ -46,7 +46,7 @@ def test_limits_and_witnesses_that_are_just_met_pass_and_every_code_has_a_trial_
     assert {trial.code for trial in trials if trial.result is TrialResult.CAUGHT} >= set(KIND.codes)
 
 
-def test_the_probe_that_the_books_deny_is_told_and_the_others_count() -> None:
+def test_the_probe_that_the_books_deny_is_reported_and_the_others_count() -> None:
     denied = {"resolved": "cudax:0"}
     for rows in ((denied, CLEAN, CLEAN), (CLEAN, CLEAN, denied)):
         verdict = judged(*rows)

@@ -173,7 +173,7 @@ def test_a_policy_in_other_words_is_refused_with_the_one_that_it_means(written: 
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "printed"),
     [
         (
             "packed+rounded:F61",
@@ -191,10 +191,12 @@ def test_a_policy_in_other_words_is_refused_with_the_one_that_it_means(written: 
         ("gptq", "did you mean 'packed'?"),
     ],
 )
-def test_a_wrong_part_is_told_with_its_place_what_may_stand_there_and_what_is_near(written: str, told: str) -> None:
+def test_a_wrong_part_is_reported_with_its_place_what_may_stand_there_and_what_is_near(
+    written: str, printed: str
+) -> None:
     with pytest.raises(LimitsError) as raised:
         read(KIND.limits, {"policy": written})
-    assert told in str(raised.value)
+    assert printed in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -126,17 +126,17 @@ def test_lightning_learns_the_same_and_each_row_is_what_a_hand_computes_of_its_u
 
 
 def test_each_evaluation_stands_in_the_row_of_the_update_before_it(tmp_path: Path) -> None:
-    told: list[float] = []
+    metrics: list[float] = []
 
-    class Told(lightning.Callback):  # type: ignore[misc,name-defined,unused-ignore]
+    class Metrics(lightning.Callback):  # type: ignore[misc,name-defined,unused-ignore]
         def on_validation_end(self, trainer: Any, _: Any) -> None:
             if not trainer.sanity_checking:
-                told.append(trainer.callback_metrics["valid/loss"].item())
+                metrics.append(trainer.callback_metrics["valid/loss"].item())
 
-    fitted(tmp_path, Told(), recording(tmp_path / "a"), evaluated=True)
+    fitted(tmp_path, Metrics(), recording(tmp_path / "a"), evaluated=True)
     found = {row["step"]: row["val_loss"] for row in rows(tmp_path / "a") if "val_loss" in row}
-    assert found == {PASS * epoch - 1: pytest.approx(loss) for epoch, loss in enumerate(told, 1)}
-    assert len(told) == EPOCHS
+    assert found == {PASS * epoch - 1: pytest.approx(loss) for epoch, loss in enumerate(metrics, 1)}
+    assert len(metrics) == EPOCHS
 
 
 def test_an_update_that_a_gradient_scaler_skipped_is_a_row_with_its_loss_and_no_norm(tmp_path: Path) -> None:

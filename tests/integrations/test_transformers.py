@@ -55,7 +55,7 @@ class Watching(transformers.Trainer):  # type: ignore[misc,name-defined,unused-i
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.noted: list[tuple[float, int, int]] = []  # by micro-batch: loss summed over its targets, targets, tokens
-        self.told: list[dict[str, float]] = []
+        self.logged: list[dict[str, float]] = []
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
@@ -68,7 +68,7 @@ class Watching(transformers.Trainer):  # type: ignore[misc,name-defined,unused-i
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: Any, *args: Any, **kwargs: Any) -> None:
-        self.told.append(dict(logs))
+        self.logged.append(dict(logs))
         super().log(logs, *args, **kwargs)
 
 
@@ -149,9 +149,9 @@ def test_the_trainer_learns_the_same_and_each_row_is_what_a_hand_computes_of_its
     rough = 1e-2 if way == "bfloat16" else 1e-6
     assert [row["loss"] for row in found] == pytest.approx([by_hand(update) for update in noted], rel=rough)
     assert [row["tokens"] for row in found] == [sum(tokens for _, _, tokens in update) for update in noted]
-    told = [one for one in made[-1].told if "grad_norm" in one]
-    assert [row["grad_norm"] for row in found] == pytest.approx([one["grad_norm"] for one in told], rel=1e-6)
-    assert [row["lr"] for row in found] == [one["learning_rate"] for one in told]
+    logged = [one for one in made[-1].logged if "grad_norm" in one]
+    assert [row["grad_norm"] for row in found] == pytest.approx([one["grad_norm"] for one in logged], rel=1e-6)
+    assert [row["lr"] for row in found] == [one["learning_rate"] for one in logged]
     if limit := options.get("max_grad_norm"):
         assert all(row["grad_norm"] > limit > row["grad_norm_used"] * 0.999 for row in found)
     assert not any("skipped" in row for row in found)
@@ -165,8 +165,8 @@ def test_the_loss_is_what_the_training_went_backward_from_where_that_is_no_mean_
     # Of a GPT-2 this Trainer counts a target that the model does not use, and divides by it.
     made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), **unlike, gradient_accumulation_steps=2)
     made.train()
-    told = [one["loss"] for one in made.told if "loss" in one]
-    assert [row["loss"] for row in rows(tmp_path / "a")] == pytest.approx(told, rel=1e-6)
+    logged = [one["loss"] for one in made.logged if "loss" in one]
+    assert [row["loss"] for row in rows(tmp_path / "a")] == pytest.approx(logged, rel=1e-6)
 
 
 def test_each_evaluation_stands_in_the_row_of_the_update_before_it_and_trains_on_nothing(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_each_evaluation_stands_in_the_row_of_the_update_before_it_and_trains_on
     made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), **options)
     made.train()
     found = rows(tmp_path / "a")
-    told = [one["eval_loss"] for one in made.told if "eval_loss" in one]
+    logged = [one["eval_loss"] for one in made.logged if "eval_loss" in one]
     assert {row["step"]: row["val_loss"] for row in found if "val_loss" in row} == dict(
-        zip((3, 7, 9), told, strict=True)
+        zip((3, 7, 9), logged, strict=True)
     )
     assert {row["tokens"] for row in found} == {BATCH * SEQ}
     assert not any("runtime" in name or "second" in name for row in found for name in row if name != "tokens_per_sec")

@@ -124,7 +124,7 @@ def test_an_instrument_that_was_not_shown_to_see_excuses_nothing(canary: Any, to
     assert outcome(meant_for(fact("tensors", 4), canary=canary, total=total)) == came_to
 
 
-def test_a_gate_s_own_reason_not_to_look_is_told_before_an_unknown_fact() -> None:
+def test_a_gate_s_own_reason_not_to_look_is_reported_before_an_unknown_fact() -> None:
     unmeasured = Unmeasured(code="unbound", why="w", remedy="r")
     assert outcome(meant_for(measured=unmeasured)) == (Outcome.BLOCKED, "unbound")
 

@@ -144,8 +144,8 @@ def test_last_nights_evidence_is_accepted_until_it_is_too_old_or_the_tree_is_ano
     later(monkeypatch, 37)
     stale = cli(*PULL)
     assert stale.code == 3
-    told = f"    needs lane nightly: its bundle {night.name[-12:]} is 37 hours old, at most 36 hours is accepted"
-    assert f"{told} (lane-stale)" in stale.lines
+    printed = f"    needs lane nightly: its bundle {night.name[-12:]} is 37 hours old, at most 36 hours is accepted"
+    assert f"{printed} (lane-stale)" in stale.lines
     remedy = "    run it there, and bring its evidence here: weighbridge verify --lane nightly --record"
     assert remedy in stale.lines
 
@@ -212,8 +212,8 @@ def test_evidence_of_another_instance_or_that_decided_nothing_does_not_count(cli
     shutil.rmtree(project / "evidence")
     assert cli("verify", "--lane", "nightly", "--evidence", "evidence", "--subject", f"run@falcon={RUN}").code == 0
     other = cli(*PULL)
-    told = "needs lane nightly: it judged GATE-GPUTRAIN-004 on falcon, not on default (lane-other-instance)"
-    assert (other.code, f"    {told}" in other.lines) == (3, True)
+    printed = "needs lane nightly: it judged GATE-GPUTRAIN-004 on falcon, not on default (lane-other-instance)"
+    assert (other.code, f"    {printed}" in other.lines) == (3, True)
     shutil.rmtree(project / "evidence")
     assert cli(*NIGHTLY[:-1], f"run@falcon={RUN}").code == 0  # recorded: the ledger knows the instance
     assert cli(*PULL).code == 0
@@ -226,8 +226,10 @@ def test_what_no_lane_will_accept_and_what_is_of_another_lane_is_said_at_once(cl
     (project / "src" / "train" / "new.py").touch()
     ended = cli(*NIGHTLY)
     assert "not of lane nightly: GATE-LOG-001" in ended.lines
-    told = "no lane will accept it: of src/train/**, a file was changed since the commit, or it is in no git repository"
-    assert (ended.code, told in ended.lines) == (0, True)
+    printed = (
+        "no lane will accept it: of src/train/**, a file was changed since the commit, or it is in no git repository"
+    )
+    assert (ended.code, printed in ended.lines) == (0, True)
     commit(project)
     accepted = cli(*PULL).out
     assert "says nothing of src/train/**: there a file was changed since the commit" in accepted
@@ -252,8 +254,8 @@ def test_what_was_judged_with_another_parameter_does_not_count(cli: Cli, project
     commit(project)
     assert cli(*NIGHTLY, "--param", "b=5000").code == 0
     other = cli(*PULL)
-    told = "was judged with other parameters: b (lane-other-contract)"
-    assert (other.code, told in other.out) == (3, True), other.out
+    printed = "was judged with other parameters: b (lane-other-contract)"
+    assert (other.code, printed in other.out) == (3, True), other.out
     assert cli(*NIGHTLY).code == 0
     assert cli(*PULL).code == 0
 
@@ -261,8 +263,8 @@ def test_what_was_judged_with_another_parameter_does_not_count(cli: Cli, project
 def test_evidence_from_the_future_does_not_count(cli: Cli, night: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     later(monkeypatch, -1)
     ended = cli(*PULL)
-    told = f"its bundle {night.name[-12:]} is from the future"
-    assert (ended.code, told in ended.out, "(lane-unproven)" in ended.out) == (3, True, True), ended.out
+    printed = f"its bundle {night.name[-12:]} is from the future"
+    assert (ended.code, printed in ended.out, "(lane-unproven)" in ended.out) == (3, True, True), ended.out
 
 
 def test_a_lane_decides_gates_of_its_own_contracts_alone(project: Path) -> None:
@@ -344,8 +346,8 @@ def test_what_does_not_apply_is_accepted_of_the_same_subject(cli: Cli, unmeant: 
     again = cli(*PULL, "--record", "--subject", f"run={RUN}")
     assert (again.code, "lane-other" in again.out) == (0, False)
     required = cli("status", "--require", "pull-request")
-    told = "lane pull-request: 1 not applicable, 2 passed of 3 -> exit 0 (passed)"
-    assert (required.code, required.lines[-1]) == (0, told)
+    printed = "lane pull-request: 1 not applicable, 2 passed of 3 -> exit 0 (passed)"
+    assert (required.code, required.lines[-1]) == (0, printed)
     assert unmeant.is_dir()
 
 
@@ -400,7 +402,7 @@ def test_the_required_check_passes_where_every_gate_of_the_lane_is_decided(
     ]
 
 
-def test_a_lane_that_only_accepts_is_held_to_the_other_lanes_evidence(cli: Cli, project: Path) -> None:
+def test_a_lane_that_only_accepts_is_bound_to_the_other_lanes_evidence(cli: Cli, project: Path) -> None:
     lane = '[lanes.gpu]\ndecides = []\naccepts = {nightly = {max_age = "36h"}}\n\n'
     edit(project / "weighbridge.toml", "[lanes.nightly]", f"{lane}[lanes.nightly]")
     commit(project)
@@ -439,7 +441,7 @@ def test_a_lane_whose_host_is_not_as_it_requires_measures_nothing(
 
 
 @each(
-    "old, new, told",
+    "old, new, printed",
     [
         (
             '["GATE-GPUTRAIN-*"]',
@@ -487,14 +489,14 @@ def test_a_lane_whose_host_is_not_as_it_requires_measures_nothing(
     ],
 )
 def test_lint_refuses_lanes_that_leave_something_open_with_its_line(
-    cli: Cli, project: Path, old: str, new: str, told: str
+    cli: Cli, project: Path, old: str, new: str, printed: str
 ) -> None:
     (project / "weighbridge.toml").write_text(LANES)
     assert cli("lint").code == 0
     edit(project / "weighbridge.toml", old, new)
     ended = cli("lint")
     assert ended.code == 2
-    assert told in ended.err
+    assert printed in ended.err
     assert cli(*NIGHTLY).code == 2
 
 
@@ -545,9 +547,9 @@ def test_a_lane_takes_verdicts_of_any_origin_unless_it_wants_live_ones(cli: Cli,
     assert cli(*PULL).code == 0
     edit(project / "weighbridge.toml", '{max_age = "36h"}', '{max_age = "36h", origin = "live"}')
     commit(project)
-    held = cli(*PULL)
-    assert held.code == 3
-    assert "came to PASS on subjects that are reported, and only live ones are accepted (lane-origin)" in held.out
+    kept = cli(*PULL)
+    assert kept.code == 3
+    assert "came to PASS on subjects that are reported, and only live ones are accepted (lane-origin)" in kept.out
     assert cli("status", "--require", "pull-request").code == 3
     watched(run)
     assert cli(*nightly).code == 0

@@ -100,8 +100,8 @@ def bundle(project: Path, outcome: str) -> Path:
 def test_a_pass_of_another_file_does_not_count_for_the_file_that_is_bound(cli: Cli, project: Path) -> None:
     assert nightly(cli, "good") == 0
     assert pull(cli, "good")[0] == 0
-    code, told = pull(cli, "bad")
-    assert (code, "GATE-A  Every dtype is kept" in told, "(lane-other-subject)" in told) == (3, True, True)
+    code, printed = pull(cli, "bad")
+    assert (code, "GATE-A  Every dtype is kept" in printed, "(lane-other-subject)" in printed) == (3, True, True)
     shutil.copy(project / "good.safetensors", project / "copy.safetensors")  # the same file under another name
     assert pull(cli, "copy")[0] == 0
 
@@ -116,15 +116,15 @@ def test_a_pass_against_another_source_does_not_count(cli: Cli, project: Path) -
 def test_a_pass_of_an_older_file_under_the_same_name_does_not_count(cli: Cli, project: Path) -> None:
     assert nightly(cli, "good") == 0
     shutil.copy(project / "bad.safetensors", project / "good.safetensors")
-    code, told = pull(cli, "good")
-    assert (code, "(lane-other-subject)" in told) == (3, True)
+    code, printed = pull(cli, "good")
+    assert (code, "(lane-other-subject)" in printed) == (3, True)
 
 
 def test_a_file_that_cannot_be_read_here_is_blocked(cli: Cli, project: Path) -> None:
     assert nightly(cli, "good") == 0
     (project / "torn.safetensors").write_bytes(b"")
-    code, told = pull(cli, "torn")
-    assert (code, "(lane-other-subject)" in told, "by lane nightly" in told) == (4, True, False)
+    code, printed = pull(cli, "torn")
+    assert (code, "(lane-other-subject)" in printed, "by lane nightly" in printed) == (4, True, False)
 
 
 def test_the_required_check_joins_no_gates_of_two_files(cli: Cli, project: Path) -> None:
@@ -157,8 +157,8 @@ def test_a_pass_of_a_gate_that_stands_regressed_does_not_count(cli: Cli, project
     shutil.copy(project / "good.safetensors", project / "bad.safetensors")
     lane = ("verify", "--lane", "nightly", "--evidence", "evidence")  # a PASS that nobody recorded heals nothing
     assert cli(*lane, *bound("bad")).code == 0
-    code, told = pull(cli, "bad")
-    assert (code, "(lane-standing)" in told, "REGRESSED" in told) == (3, True, True), told
+    code, printed = pull(cli, "bad")
+    assert (code, "(lane-standing)" in printed, "REGRESSED" in printed) == (3, True, True), printed
 
 
 def test_a_status_that_was_typed_blocks_the_lane(cli: Cli, project: Path) -> None:
@@ -166,8 +166,8 @@ def test_a_status_that_was_typed_blocks_the_lane(cli: Cli, project: Path) -> Non
     passed = bundle(project, "PASS")
     assert cli("verify", "--lane", "nightly", "--evidence", "evidence", *bound("good")).code == 0
     shutil.rmtree(passed)  # what the ledger's entry names is gone, and a newer PASS is there
-    code, told = pull(cli, "good")
-    assert (code, "(lane-standing)" in told, "UNVERIFIED" in told) == (3, True, True), told
+    code, printed = pull(cli, "good")
+    assert (code, "(lane-standing)" in printed, "UNVERIFIED" in printed) == (3, True, True), printed
 
 
 def test_two_newest_entries_block_the_lane(cli: Cli, project: Path) -> None:
@@ -177,8 +177,8 @@ def test_two_newest_entries_block_the_lane(cli: Cli, project: Path) -> None:
     newest.unlink()
     assert nightly(cli, "good") == 0
     newest.write_bytes(kept)  # as after a merge of two branches
-    code, told = pull(cli, "good")
-    assert (code, "(lane-standing)" in told, " as DIVERGED" in told) == (3, True, True), told
+    code, printed = pull(cli, "good")
+    assert (code, "(lane-standing)" in printed, " as DIVERGED" in printed) == (3, True, True), printed
 
 
 # --- What cannot be read is never skipped -----------------------------------------------------------------------------
@@ -219,12 +219,12 @@ def test_a_fail_that_cannot_be_read_lets_no_older_pass_stand_in(cli: Cli, projec
     assert nightly(cli, "good") == 1
     assert pull(cli, "good")[0] == 1
     DAMAGES[damage](bundle(project, "FAIL"))
-    code, told = pull(cli, "good")
-    assert (code, "PASS     GATE-A" in told) == (3, False), told
-    assert ("(lane-unproven)" in told) is (damage != "folder deleted"), told
+    code, printed = pull(cli, "good")
+    assert (code, "PASS     GATE-A" in printed) == (3, False), printed
+    assert ("(lane-unproven)" in printed) is (damage != "folder deleted"), printed
     right.write_bytes(kept)  # nor for the file that passed: what was found later is not known
-    code, told = pull(cli, "good")
-    assert (code, "PASS     GATE-A" in told) == (3, False), told
+    code, printed = pull(cli, "good")
+    assert (code, "PASS     GATE-A" in printed) == (3, False), printed
     assert cli("ledger", "check").code == 1
 
 
@@ -243,6 +243,6 @@ def test_an_unrecorded_fail_that_cannot_be_read_leaves_no_gate_sound(cli: Cli, p
         DAMAGES[damage](folder)
     gate = next(one for one in json.loads(cli("status", "--json").out)["gates"] if one["gate"] == "GATE-A")
     assert gate["stale"], gate
-    code, told = pull(cli, "good")
-    assert (code, "PASS     GATE-A" in told) == (3, False), told
+    code, printed = pull(cli, "good")
+    assert (code, "PASS     GATE-A" in printed) == (3, False), printed
     assert cli("ledger", "check").code == 1

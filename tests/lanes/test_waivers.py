@@ -230,7 +230,7 @@ def test_an_expired_waiver_stands_beside_the_status_until_another_replaces_it(cl
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "printed"),
     [
         (
             {"gate": "GATE-DTPYE"},
@@ -241,13 +241,13 @@ def test_an_expired_waiver_stands_beside_the_status_until_another_replaces_it(cl
     ],
 )
 def test_a_waiver_of_what_is_not_there_is_2_and_nothing_is_measured(
-    cli: Cli, project: Path, name: dict[str, str], told: str
+    cli: Cli, project: Path, name: dict[str, str], printed: str
 ) -> None:
     ((key, value),) = name.items()
     write(project, waiver(**{key: value}))  # type: ignore[arg-type]
     ended = cli(*arguments())
     assert (ended.code, ended.out, (project / ".weighbridge").exists()) == (2, "", False)
-    assert told in ended.err
+    assert printed in ended.err
     assert "instance" in name or cli("lint").code == 2
 
 
@@ -274,7 +274,7 @@ def test_a_waiver_of_a_contract_that_is_not_judged_now_is_left_alone(cli: Cli, p
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "printed"),
     [
         (waiver(ends=90), "waiver-dates it lasts 91 days"),
         (waiver(ends=-2), "waiver-dates it lasts -1 days"),
@@ -289,7 +289,7 @@ def test_a_waiver_of_a_contract_that_is_not_judged_now_is_left_alone(cli: Cli, p
         ("  - nothing\n", "wrong-type 'nothing' is not a mapping"),
     ],
 )
-def test_what_is_no_waiver_is_told_with_its_place(tmp_path: Path, body: str, told: str) -> None:
+def test_what_is_no_waiver_is_reported_with_its_place(tmp_path: Path, body: str, printed: str) -> None:
     write(tmp_path, body)
     with pytest.raises(ContractError) as refused:
         read_waivers(tmp_path / "waivers.yaml", dt.datetime.combine(TODAY, dt.time(), tzinfo=dt.UTC))

@@ -210,7 +210,7 @@ def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("cites", "whole", "told"),
+    ("cites", "whole", "printed"),
     [
         ("the bundle", True, ""),
         ("a FAIL", False, "unearned the amendment cites no live PASS of "),
@@ -220,7 +220,7 @@ def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path:
     ],
 )
 def test_a_discharge_stands_on_a_landed_amendment_that_cites_the_pass(
-    tmp_path: Path, cites: str, whole: bool, told: str
+    tmp_path: Path, cites: str, whole: bool, printed: str
 ) -> None:
     ledger = Ledger(tmp_path / "evidence" / "ledger")
     bundle, bad = (sealed(tmp_path / "evidence", bad=bad, hours=not bad) for bad in (False, True))
@@ -238,8 +238,8 @@ def test_a_discharge_stands_on_a_landed_amendment_that_cites_the_pass(
     assert (gate.status, gate.stale) == ("DISCHARGED" if whole else "UNVERIFIED", ())
     assert discharged([gate]) == (int(whole), 1)
     problems = check(ledger, NOW)
-    assert [problem.code for problem in problems] == ([] if whole else [told.split(maxsplit=1)[0]])
-    assert gate.instances[0].unverified.startswith(told)
+    assert [problem.code for problem in problems] == ([] if whole else [printed.split(maxsplit=1)[0]])
+    assert gate.instances[0].unverified.startswith(printed)
 
 
 def test_a_discharge_behind_a_typed_entry_is_unverified(tmp_path: Path) -> None:

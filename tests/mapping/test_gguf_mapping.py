@@ -153,7 +153,7 @@ def test_head_counts_are_the_sources_never_the_imports(tmp_path: Path) -> None:
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 64}
 
 
-def test_a_generated_table_is_held_against_the_configuration(tmp_path: Path) -> None:
+def test_a_generated_table_is_compared_with_the_configuration(tmp_path: Path) -> None:
     source = decoder()
     config = {**CONFIG, "head_dim": 16, "rope_parameters": LLAMA3}
     arrays = converted(source, "llama")
@@ -182,22 +182,22 @@ def test_a_generated_table_is_held_against_the_configuration(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("length", ["long", "short"])
-def test_factors_that_a_configuration_lists_are_held_against_it(tmp_path: Path, length: str) -> None:
+def test_factors_that_a_configuration_lists_are_compared_with_it(tmp_path: Path, length: str) -> None:
     source, factors = decoder(), np.linspace(1, 9, HALF)
-    told = {"rope_type": "longrope", f"{length}_factor": factors.tolist()}
-    hf = directory(tmp_path / "hf", source, {**CONFIG, "rope_scaling": told})
+    printed = {"rope_type": "longrope", f"{length}_factor": factors.tolist()}
+    hf = directory(tmp_path / "hf", source, {**CONFIG, "rope_scaling": printed})
     for factor, outcome in ((1.0, Outcome.PASS), (1.01, Outcome.FAIL)):
         table = {f"rope_factors_{length}.weight": (factor * factors).astype(np.float32)}
         made = gguf_file(tmp_path / "m.gguf", {**converted(source, "llama"), **table}, "llama")
         assert weighed(hf, made)[1].outcome is outcome
 
 
-def test_a_table_that_is_not_held_against_its_configuration_is_a_blind_instrument(
+def test_a_table_that_is_not_compared_with_its_configuration_is_a_blind_instrument(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = decoder()
-    told = {"rope_type": "longrope", "short_factor": [2.0] * HALF}
-    hf = directory(tmp_path / "hf", source, {**CONFIG, "rope_scaling": told})
+    printed = {"rope_type": "longrope", "short_factor": [2.0] * HALF}
+    hf = directory(tmp_path / "hf", source, {**CONFIG, "rope_scaling": printed})
     arrays = {**converted(source, "llama"), "rope_factors_short.weight": np.full(HALF, 2, np.float32)}
     views = open_checkpoint(hf), open_checkpoint(gguf_file(tmp_path / "m.gguf", arrays, "llama"))
     measured = VERIFIER.measure(views, {})

@@ -144,7 +144,7 @@ TOLD: tuple[tuple[Any, ...], ...] = (
                    "ssm_multipliers": [1.0, 2.0, 3.0, 4.0, 5.0]}, "model.layers.0.mamba.in_proj.weight", (8, 3),
      "ssm_in.weight", lambda w: w * np.float32(0.5) * np.array([1, 1, 2, 2, 3, 4, 5, 5], np.float32)[:, None]),
 )  # fmt: skip
-CASES = [Case(*told) for told in TOLD]
+CASES = [Case(*printed) for printed in TOLD]
 
 
 @each("case", CASES)

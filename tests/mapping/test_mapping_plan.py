@@ -48,25 +48,25 @@ def test_a_map_file_says_how_names_map(cli: Cli, workplace: Path) -> None:  # no
     assert ended.code == 3
     said = "  22 of 23 tensors: not compared: no rule for architecture 'none' (model.embed_tokens.weight, "
     assert ended.lines[1].startswith(said)
-    told = "m.layers.0.mlp.up_proj.weight: not compared: no rule for architecture 'none'"
-    assert told in cli("compare", hf, import_, "--all").out
+    printed = "m.layers.0.mlp.up_proj.weight: not compared: no rule for architecture 'none'"
+    assert printed in cli("compare", hf, import_, "--all").out
     assert "--map FILE" in ended.out
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "told"),
+    ("text", "code", "says"),
     [
         ("rename: [{from: '(', to: x}]", 2, "map.yaml:1:17: map the pattern cannot be used: missing )"),
         ("renames: []", 2, "map.yaml:1:1: map unknown key 'renames'; did you mean 'rename'?"),
         ("[1]", 2, "map.yaml:1:1: map a list is not a mapping"),
     ],
 )
-def test_a_map_file_that_cannot_be_used_is_told(cli: Cli, workplace: Path, text: str, code: int, told: str) -> None:  # noqa: F811
+def test_a_map_file_that_cannot_be_used_is_reported(cli: Cli, workplace: Path, text: str, code: int, says: str) -> None:  # noqa: F811
     hf, import_ = renamed(workplace)
     (workplace / "map.yaml").write_text(text)
     ended = cli("compare", hf, import_, "--map", "map.yaml")
     assert ended.code == code
-    assert told in ended.out + ended.err
+    assert says in ended.out + ended.err
 
 
 def test_a_directory_and_a_gguf_file_need_no_other_option(cli: Cli, workplace: Path) -> None:  # noqa: F811
@@ -74,8 +74,8 @@ def test_a_directory_and_a_gguf_file_need_no_other_option(cli: Cli, workplace: P
     hf = directory(workplace / "hf", source)
     ended = cli("compare", hf, gguf_file(workplace / "m.gguf", converted(source, "llama"), "llama"), "--all")
     assert ended.code == 0
-    told = "  BYTES_EQUAL   blk.0.attn_k.weight: F32 -> F32 [32, 64], rope permutation of 2 heads"
-    assert told in ended.lines
+    printed = "  BYTES_EQUAL   blk.0.attn_k.weight: F32 -> F32 [32, 64], rope permutation of 2 heads"
+    assert printed in ended.lines
 
 
 def test_without_a_configuration_nothing_is_guessed(cli: Cli, workplace: Path) -> None:  # noqa: F811

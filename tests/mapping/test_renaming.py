@@ -38,10 +38,10 @@ def test_what_holds_a_model_and_what_wraps_it_is_read_through(
     plain = [prefix + name for name in PLAIN]
     paths = [written(workplace / "a", WRAPPED[wrapped]), written(workplace / "b", plain)]
     ended = cli("compare", *(paths if forth else reversed(paths)))
-    (told,) = (line for line in ended.lines if line.startswith("  names: "))
-    assert told.startswith("  names: renamed: ")
+    (printed,) = (line for line in ended.lines if line.startswith("  names: "))
+    assert printed.startswith("  names: renamed: ")
     for name in ("_orig_mod", "_fsdp_wrapped_module"):
-        assert (f"{name}. is what" in told) is any(name in one for one in WRAPPED[wrapped])
+        assert (f"{name}. is what" in printed) is any(name in one for one in WRAPPED[wrapped])
     left = len(WRAPPED[wrapped]) - len(PLAIN)
     assert ended.code == (1 if left else 0)
     assert ended.lines[-1].startswith(
@@ -53,8 +53,8 @@ def test_the_line_that_is_given_makes_other_names_match(cli: Cli, workplace: Pat
     source, import_ = written(workplace / "a", [f"tower.{name}" for name in PLAIN]), written(workplace / "b", PLAIN)
     ended = cli("compare", source, import_)
     assert ended.code == 1
-    told = f"names match after one rename: {len(PLAIN)} of the import's {len(PLAIN)} tensors then have a source"
-    assert any(told in line for line in ended.lines)
+    printed = f"names match after one rename: {len(PLAIN)} of the import's {len(PLAIN)} tensors then have a source"
+    assert any(printed in line for line in ended.lines)
     (given,) = (line for line in ended.lines if line.startswith("  echo '"))
     (workplace / "map.yaml").write_text(given.split("'")[1])
     assert given.endswith("' > map.yaml; then add --map map.yaml")
@@ -71,8 +71,8 @@ def test_of_two_models_in_one_file_neither_is_chosen(cli: Cli, workplace: Path) 
     names = [f"{holder}.{name}" for holder in ("model", "net") for name in PLAIN]
     ended = cli("compare", written(workplace / "a", names), written(workplace / "b", PLAIN))
     assert ended.code == 1
-    told = "'model.' taken away; 'net.' taken away"
-    assert f"  names match after either of these renames, so none is made: {told}" in ended.lines
+    printed = "'model.' taken away; 'net.' taken away"
+    assert f"  names match after either of these renames, so none is made: {printed}" in ended.lines
     assert "--map" not in ended.out  # under either the other half is missing
 
 
@@ -81,9 +81,9 @@ def test_what_torch_s_wrapper_adds_is_named_and_a_damage_behind_it_found(cli: Cl
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 3))
     torch.save({"model": torch.nn.DataParallel(model).state_dict(), "epoch": 1}, workplace / "a.pt")
     torch.save(model.state_dict(), workplace / "b.pt")
-    told = "  names: renamed: 'model.module.' taken away (module. is what DistributedDataParallel adds)"
+    printed = "  names: renamed: 'model.module.' taken away (module. is what DistributedDataParallel adds)"
     ended = cli("compare", "a.pt", "b.pt")
-    assert (ended.code, told in ended.lines) == (0, True)
+    assert (ended.code, printed in ended.lines) == (0, True)
     with torch.no_grad():
         model[1].bias[2] += 1
     torch.save(model.state_dict(), workplace / "b.pt")
@@ -109,17 +109,17 @@ HELD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("stored", HELD)
 @pytest.mark.parametrize("forth", [True, False])
 def test_training_state_beside_the_model_is_left_out_and_counted(
-    cli: Cli, workplace: Path, held: str, *, forth: bool,  # noqa: F811
+    cli: Cli, workplace: Path, stored: str, *, forth: bool,  # noqa: F811
 ) -> None:  # fmt: skip
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(2, 3)
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2)).sum().backward()
     optimizer.step()
-    torch.save(HELD[held](model.state_dict(), optimizer.state_dict()), workplace / "a.pt")  # type: ignore[no-untyped-call]
+    torch.save(HELD[stored](model.state_dict(), optimizer.state_dict()), workplace / "a.pt")  # type: ignore[no-untyped-call]
     torch.save(model.state_dict(), workplace / "b.pt")
     ended = cli("compare", *(("a.pt", "b.pt") if forth else ("b.pt", "a.pt")))
     assert ended.code == 0

@@ -94,7 +94,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("rule", WRONG)
-def test_a_wrong_rule_is_told_by_its_line(cli: Cli, workplace: Path, rule: str) -> None:  # noqa: F811
+def test_a_wrong_rule_is_reported_by_its_line(cli: Cli, workplace: Path, rule: str) -> None:  # noqa: F811
     (workplace / "map.yaml").write_text(f"make:\n  - {rule}\n")
     ended = cli(
         "compare",

@@ -31,15 +31,15 @@ LOST = {
 
 def judged(folder: Path, name: str, **changed: Any) -> dict[str, Any]:
     """Return what is objected to in a conversion, one key of its header changed, by field."""
-    told = CONVERTED[name]
+    printed = CONVERTED[name]
     (folder / "hf").mkdir()
-    (folder / "hf" / "config.json").write_text(json.dumps(told["config"]))
+    (folder / "hf" / "config.json").write_text(json.dumps(printed["config"]))
     safetensors(folder / "hf" / "model.safetensors", {"w": ("F32", (1,), bytes(4))})
-    writer = gguf.GGUFWriter(folder / "x.gguf", told["architecture"])
-    for key, (types, value) in told["header"].items():
+    writer = gguf.GGUFWriter(folder / "x.gguf", printed["architecture"])
+    for key, (types, value) in printed["header"].items():
         kinds = [gguf.GGUFValueType[kind] for kind in types]
         writer.add_key_value(key, changed.get(key.partition(".")[2].replace(".", "_"), value), *kinds)
-    for tensor in told["tensors"] or ["w"]:
+    for tensor in printed["tensors"] or ["w"]:
         writer.add_tensor(tensor, np.zeros(1, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -42,7 +42,7 @@ def test_every_key_of_a_header_is_one_that_the_gguf_package_names() -> None:
         ({"expert_gating_func": 9}, {"expert_gating": "9 (int)"}),
     ],
 )  # fmt: skip
-def test_what_a_header_says_a_layer_at_a_time_is_told_as_a_directory_does(
+def test_what_a_header_says_a_layer_at_a_time_is_reported_as_a_directory_does(
     said: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     metadata = {"general.architecture": "lfm2", **{f"lfm2.{key}": value for key, value in said.items()}}

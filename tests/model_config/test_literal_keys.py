@@ -45,7 +45,7 @@ def rows(*sides: dict[str, Any], forms: tuple[str, str] = (HUGGING_FACE, HUGGING
     return {row.name: row for row in key_rows(forms, sides, ({}, {}), ())}
 
 
-def test_a_file_that_one_side_lacks_is_told_once() -> None:
+def test_a_file_that_one_side_lacks_is_reported_once() -> None:
     lacking = {f"{FILE}:a": 1}
     found = rows({**lacking, "tokenizer.json:x": 1, "tokenizer.json:y": 2}, lacking)
     assert found.keys() == {"tokenizer.json", f"{FILE}:a"}
@@ -60,7 +60,7 @@ def test_a_colon_in_a_header_hides_no_key() -> None:
     ]
 
 
-def test_a_key_of_which_a_field_reads_less_is_held_literally() -> None:
+def test_a_key_of_which_a_field_reads_less_is_compared_literally() -> None:
     keys = [of_document({"layer_types": [kind, "full_attention"]}, FILE) for kind in ("mamba", "conv")]
     field = {"source": "01", "candidate": "01", "source_read": f"{FILE} layer_types"}
     alike = typed("model_config", {"name": "attention_layers", **field, "candidate_read": f"{FILE} layer_types"})

@@ -152,12 +152,12 @@ def test_what_a_configuration_says_in_other_ways(config: dict[str, Any], expecte
         (5, FieldKind.WORD, "5 (int)"),
     ],
 )
-def test_a_value_of_another_kind_is_told_as_what_it_is(value: Any, kind: FieldKind, expected: Any) -> None:
+def test_a_value_of_another_kind_is_reported_as_what_it_is(value: Any, kind: FieldKind, expected: Any) -> None:
     found = canonical(value, kind)
     assert (found, type(found)) == (expected, type(expected))
 
 
-def test_long_values_that_begin_alike_are_told_apart() -> None:
+def test_long_values_that_begin_alike_are_distinguished() -> None:
     assert canonical("a" * 100, FieldKind.WORD) != canonical("a" * 100 + "b", FieldKind.WORD)
     assert len(text(["a"] * 10_000)) < 200
     nested: Any = []

@@ -127,7 +127,7 @@ def test_the_types_of_a_sentencepiece_model_say_which_ids_stand_for_no_text(tmp_
     assert (fairseq.known["<pad>"], fairseq.unknown) == (1, 3)
 
 
-def test_what_is_no_sentencepiece_model_is_told_and_not_refused(tmp_path: Path) -> None:
+def test_what_is_no_sentencepiece_model_is_reported_and_not_refused(tmp_path: Path) -> None:
     found = read(tmp_path, tokenizer__model="IQ== 0\nIg== 1\n")
     assert (found.count, found.why.partition(":")[0]) == (0, "tokenizer.model is no sentencepiece model")
 

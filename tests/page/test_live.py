@@ -236,7 +236,7 @@ def test_what_cannot_be_served_is_refused(run: Growing, cli: Cli, words: tuple[s
     assert not Path("x.html").exists()
 
 
-def test_a_run_is_held_to_itself_by_no_contract(run: Growing, cli: Cli) -> None:
+def test_a_run_is_bound_to_itself_by_no_contract(run: Growing, cli: Cli) -> None:
     run.grow(40)
     two = """
   other: {kind: run}

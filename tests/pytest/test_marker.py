@@ -192,9 +192,9 @@ waivers:
 
 
 @pytest.mark.slow
-def test_a_waiver_excuses_a_gate_of_marked_tests_and_is_told(project: Path) -> None:
+def test_a_waiver_excuses_a_gate_of_marked_tests_and_is_reported(project: Path) -> None:
     failing = TESTS.replace("assert True", "assert angle")
     assert run(project, failing)[0] == 1
     (project / "waivers.yaml").write_text(WAIVER.format(today=dt.datetime.now(dt.UTC).date()), encoding="utf-8")
-    told = run(project, failing, "--deselect", "test_kernels.py::test_plain")[1]
-    assert "waived: FAIL of GATE-ROPE, by Ada" in told
+    printed = run(project, failing, "--deselect", "test_kernels.py::test_plain")[1]
+    assert "waived: FAIL of GATE-ROPE, by Ada" in printed

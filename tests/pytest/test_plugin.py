@@ -308,8 +308,8 @@ def test_other_yaml_is_left_alone(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    told = done.stderr + done.stdout
-    assert [told.count("not found: ") + told.count("found no collectors")] == [2]
+    printed = done.stderr + done.stdout
+    assert [printed.count("not found: ") + printed.count("found no collectors")] == [2]
 
 
 def test_loading_the_plugin_imports_nothing_of_ours_but_itself() -> None:

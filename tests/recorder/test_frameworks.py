@@ -142,8 +142,8 @@ def test_the_trainer_learns_the_same_and_every_row_is_of_its_own_step(way: str, 
     recorded = learnt(lambda: trained(tmp_path / "a", tmp_path / "out", logged, **WAYS[way]))
     assert recorded == alone
     assert bool(alone.graphs) == (way == "compiled")
-    found, told = rows(tmp_path / "a"), [one for one in logged if "grad_norm" in one]
-    assert [row["grad_norm"] for row in found] == pytest.approx([one["grad_norm"] for one in told], rel=1e-4)
+    found, printed = rows(tmp_path / "a"), [one for one in logged if "grad_norm" in one]
+    assert [row["grad_norm"] for row in found] == pytest.approx([one["grad_norm"] for one in printed], rel=1e-4)
     assert [row["lr"] for row in found] == pytest.approx(RATES)
     assert all(0 < row["wall_ms"] < 600_000 for row in found)
     assert not any("skipped" in row for row in found)

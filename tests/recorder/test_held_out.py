@@ -92,7 +92,7 @@ def test_passes_without_gradients_in_training_mode_and_short_rows_are_no_evaluat
     assert shares(tmp_path / "b", lambda model, _: model(ROWS[:, :3])) == [None, None, None]
 
 
-def test_an_evaluation_in_any_step_is_held_against_the_training_rows_of_early_ones(tmp_path: Path) -> None:
+def test_an_evaluation_in_any_step_is_compared_with_the_training_rows_of_early_ones(tmp_path: Path) -> None:
     def evaluate(model: Any, step: int) -> None:
         if step in (4, 9):
             model(torch.cat([ROWS[:1], OTHERS[:1]]))

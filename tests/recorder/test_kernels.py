@@ -29,8 +29,8 @@ def sampled(folder: Path, steps: int = 8, **options: Any) -> list[dict[str, Any]
 class Event:
     """What the profiler tells of one thing that it saw, of the fields that are read."""
 
-    def __init__(self, name: str, device: str, told: str = "") -> None:
-        self._name, self._told = name, told
+    def __init__(self, name: str, device: str, printed: str = "") -> None:
+        self._name, self._printed = name, printed
         self._device = getattr(torch._C._autograd.DeviceType, device)
 
     def name(self) -> str:
@@ -40,7 +40,7 @@ class Event:
         return self._device
 
     def metadata_json(self) -> str:
-        return self._told
+        return self._printed
 
 
 def test_no_step_is_sampled_unless_it_is_asked_for_and_then_the_last_of_every_so_many(tmp_path: Path) -> None:

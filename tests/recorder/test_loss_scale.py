@@ -115,7 +115,7 @@ def test_a_loss_that_is_no_multiple_of_the_cross_entropy_has_no_scale(loss_of: A
         assert "own_loss" not in row
 
 
-def test_a_head_of_zeros_cannot_tell_smoothing_from_a_scale_and_is_told_once_it_has_moved(tmp_path: Path) -> None:
+def test_a_head_of_zeros_cannot_tell_smoothing_from_a_scale_and_is_reported_once_it_has_moved(tmp_path: Path) -> None:
     def make() -> Any:
         model = Language()
         torch.nn.init.zeros_(model.head.weight)

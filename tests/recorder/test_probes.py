@@ -196,7 +196,7 @@ def test_of_two_passes_before_one_backward_nothing_is_said_of_targets(tmp_path: 
     assert first(tmp_path / "a", TinyGPT(), batches(4), both)[2] is None
 
 
-def test_a_batch_whose_rows_or_positions_cannot_be_told_apart_is_not_evaluated(tmp_path: Path) -> None:
+def test_a_batch_whose_rows_or_positions_cannot_be_distinguished_is_not_evaluated(tmp_path: Path) -> None:
     def placed(places: Any, length: int) -> Any:
         def loss(model: Any, batch: Any) -> Any:
             return model(batch, places).flatten(0, 1).logsumexp(1).mean()

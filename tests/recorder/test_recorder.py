@@ -208,7 +208,7 @@ def test_an_iterator_that_goes_on_where_it_was_neither_wraps_nor_restarts(tmp_pa
     assert events(tmp_path / "a", "restart") == []
 
 
-def test_a_stream_that_has_run_dry_for_good_is_told_and_never_made_up(tmp_path: Path) -> None:
+def test_a_stream_that_has_run_dry_for_good_is_reported_and_never_made_up(tmp_path: Path) -> None:
     work = training()
     stream = iter(list(work.loader))
 
@@ -282,7 +282,9 @@ def test_gradients_that_are_gone_by_the_probe_were_seen_before_the_update(tmp_pa
     assert events(tmp_path / "a", "device")[0]["gradients"] == {"cpu": 6600}
 
 
-def test_a_compiled_model_is_not_audited_and_the_reason_is_told(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_compiled_model_is_not_audited_and_the_reason_is_reported(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     work = training()
     request.addfinalizer(torch._dynamo.utils.counters.clear)
     compiled = torch.compile(work.model, backend="eager")
@@ -450,7 +452,7 @@ def test_a_wrong_call_later_on_is_a_failure_on_record_and_shifts_no_step(tmp_pat
 # --- Updates ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_norm_is_told_as_it_arrived_and_as_the_clipped_update_used_it(tmp_path: Path) -> None:
+def test_a_norm_is_reported_as_it_arrived_and_as_the_clipped_update_used_it(tmp_path: Path) -> None:
     work = training()
     arrived: list[float] = []
     with Recorder(tmp_path / "a", work.model, work.optimizer, on_fail="raise") as rec:
@@ -467,7 +469,7 @@ def test_a_norm_is_told_as_it_arrived_and_as_the_clipped_update_used_it(tmp_path
     assert [row["grad_norm_used"] for row in found] == pytest.approx([0.1] * len(found), rel=1e-4)
 
 
-def test_a_norm_is_told_in_the_units_of_the_loss_whatever_a_scaler_multiplied_by(tmp_path: Path) -> None:
+def test_a_norm_is_reported_in_the_units_of_the_loss_whatever_a_scaler_multiplied_by(tmp_path: Path) -> None:
     norms: list[list[float]] = []
     for scaler in (torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2), None):
         work = training()
@@ -588,7 +590,7 @@ def test_a_step_without_a_start_has_no_duration(tmp_path: Path) -> None:
     assert not {"wall_ms", "cpu_ms"} & set(row)
 
 
-def test_steps_that_the_scaler_skipped_are_told_and_have_no_norm(tmp_path: Path) -> None:
+def test_steps_that_the_scaler_skipped_are_reported_and_have_no_norm(tmp_path: Path) -> None:
     loop(tmp_path / "a", autocast=torch.float16, scaler=True)
     found = rows(tmp_path / "a" / "steps.jsonl")
     skipped = [row["step"] for row in found if row.get("skipped")]
@@ -655,7 +657,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_row_even_where_warnings_are_er
     assert events(tmp_path / "a", "recorder-failure") == []
 
 
-def test_rows_that_a_full_disk_cost_are_told_and_the_log_goes_on(
+def test_rows_that_a_full_disk_cost_are_reported_and_the_log_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = training()

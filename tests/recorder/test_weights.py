@@ -71,7 +71,7 @@ def test_weights_rounded_to_bfloat16_after_each_update_are_seen_to_be(tmp_path: 
     assert column(narrow, "bf16_share") == [None] * 3
 
 
-def test_the_norm_of_all_weights_is_told_after_each_step(tmp_path: Path) -> None:
+def test_the_norm_of_all_weights_is_reported_after_each_step(tmp_path: Path) -> None:
     norms: list[float] = []
 
     def take(model: Any, _: Any) -> None:
@@ -82,7 +82,7 @@ def test_the_norm_of_all_weights_is_told_after_each_step(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("scaler", [False, True])
 def test_layers_has_the_norms_of_each_tensor_at_cadence(scaler: bool, tmp_path: Path) -> None:
-    told: list[dict[str, Any]] = []
+    norms_taken: list[dict[str, Any]] = []
     state: dict[str, Any] = {}
 
     def before(model: Any, _: Any) -> None:
@@ -94,12 +94,12 @@ def test_layers_has_the_norms_of_each_tensor_at_cadence(scaler: bool, tmp_path: 
     def after(model: Any, _: Any) -> None:
         for name, one in model.named_parameters():
             norms = {"grad": state["arrived"][name], "grad_used": state["used"][name], "weight": one.norm().item()}
-            told.append({"name": name, **norms, "update": (one - state["before"][name]).norm().item()})
+            norms_taken.append({"name": name, **norms, "update": (one - state["before"][name]).norm().item()})
 
     recorded(tmp_path, steps=6, before_update=before, after_step=after, scaler=scaler, channels="all")
     found = [json.loads(line) for line in (tmp_path / "run" / "layers.jsonl").read_text().splitlines()]
     assert [row.pop("step") for row in found] == [step for step in range(4) for _ in range(6)]
-    for row, right in zip(found, told, strict=False):
+    for row, right in zip(found, norms_taken, strict=False):
         assert row.pop("name") == right.pop("name")
         assert row == pytest.approx(right, rel=1e-4)
 

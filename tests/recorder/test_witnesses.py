@@ -36,8 +36,8 @@ def proc(
 
 
 def test_a_context_shows_in_the_open_files_of_the_process(tmp_path: Path) -> None:
-    held = ("/dev/null", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")
-    (witness,), why = device_files(proc(tmp_path, files=held))
+    kept = ("/dev/null", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")
+    (witness,), why = device_files(proc(tmp_path, files=kept))
     assert witness == {"by": "device-files", "pid": os.getpid(), "files": ["/dev/nvidia-uvm", "/dev/nvidia0"]}
     assert why == {}
 
@@ -65,7 +65,7 @@ def test_this_process_looks_at_its_own_files() -> None:
     assert (witness["pid"], why) == (os.getpid(), {})
 
 
-def test_a_mapped_driver_library_is_told(tmp_path: Path) -> None:
+def test_a_mapped_driver_library_is_reported(tmp_path: Path) -> None:
     (witness,), _ = libraries(proc(tmp_path))
     assert witness["files"] == ["libcuda.so.580.159.03"]
 
@@ -98,7 +98,7 @@ def test_a_driver_that_tells_no_memory_is_no_witness(tmp_path: Path) -> None:
     assert matched([(0, 4711, None)], proc(tmp_path)) == ([], {"nvml": "NVML lists this process without its memory"})
 
 
-def test_the_driver_that_cannot_be_asked_is_told_and_never_a_number() -> None:
+def test_the_driver_that_cannot_be_asked_is_reported_and_never_a_number() -> None:
     found, why = driver()
     assert bool(found) != bool(why)
 

@@ -61,10 +61,10 @@ def screen(lines: list[str]) -> list[str]:
 def test_a_pass_is_one_line_of_120_characters(cli: Cli, workplace: Path) -> None:
     trainer_state(workplace / "trainer_state.json")
     runs = (("training-run", RUN), ("training-log", "trainer_state.json"), ("pretraining", RUN))
-    told = [line for name, run in runs for line in cli("verify", f"builtin:{name}", "--subject", f"run={run}").lines]
-    passes = [line for line in told if line.startswith("PASS     GATE")]
+    printed = [line for name, run in runs for line in cli("verify", f"builtin:{name}", "--subject", f"run={run}").lines]
+    passes = [line for line in printed if line.startswith("PASS     GATE")]
     assert (len(passes) > 15, max(map(len, passes)) <= 120) == (True, True)
-    assert "PASS     GATE-RUN-001  8 of 8 columns in order over 60 steps" in told
+    assert "PASS     GATE-RUN-001  8 of 8 columns in order over 60 steps" in printed
 
 
 def passed(brief: str, gate: str) -> Row:
@@ -135,7 +135,7 @@ def test_the_head_of_the_table_stands_over_its_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "told"),
+    ("figures", "printed"),
     [
         ({"candidate_dtype": "Q8_0", "differing": 32}, "BF16 -> Q8_0, but 1 of 256 blocks are not the source's"),
         ({"candidate_dtype": "Q8_0", "differing": 33}, "BF16 -> Q8_0, but 33 of 8192 elements are not the source's"),
@@ -146,13 +146,13 @@ def test_the_head_of_the_table_stands_over_its_columns() -> None:
         ),
     ],
 )
-def test_content_is_counted_in_what_can_differ_alone(figures: dict[str, Json], told: str) -> None:
+def test_content_is_counted_in_what_can_differ_alone(figures: dict[str, Json], printed: str) -> None:
     figures = {"source_dtype": "BF16", "elements": 8192, "explained": 0, "mechanism": "other", **figures}
     (line,) = row("content", (Offence(place="x", code="content", figures=figures),)).said.lines
-    assert line.startswith(f"x: {told}")
+    assert line.startswith(f"x: {printed}")
 
 
-def test_a_type_of_a_file_is_told_by_its_name() -> None:
+def test_a_type_of_a_file_is_recognised_by_its_name() -> None:
     figures: dict[str, Json] = {"file_type": 32, "made": 7}
     (line,) = row("file-type", (Offence(place="x", code="file-type", figures=figures),)).said.lines
     assert line == "x: the header says that the file is BF16 (32), and the policy makes Q8_0 (7)"
@@ -163,7 +163,7 @@ def test_a_part_of_a_card_says_otherwise_where_its_figures_are_nothing() -> None
     assert [fill(card, {"count": 0}), fill(card, {"count": 2})] == ["the file holds no checksums", "2 checksums agree"]
 
 
-def test_everything_is_told_where_it_is_asked_for() -> None:
+def test_everything_is_reported_where_it_is_asked_for() -> None:
     lines = block(row("dtype", tensors(53, alike=False)), everything=True)
     assert sum("wrong dtype" in line for line in lines) == 53
 
@@ -177,13 +177,13 @@ def test_gates_that_are_blocked_by_one_cause_are_one_block() -> None:
     ]
 
 
-def test_gates_that_are_not_meant_for_a_run_are_told_by_cause(cli: Cli) -> None:
-    told = cli("verify", "builtin:training-run", "--subject", f"run={RUN}").lines
-    unmeant = [line for line in told if line.startswith("NOT_APPLICABLE ")]
+def test_gates_that_are_not_meant_for_a_run_are_reported_by_cause(cli: Cli) -> None:
+    printed = cli("verify", "builtin:training-run", "--subject", f"run={RUN}").lines
+    unmeant = [line for line in printed if line.startswith("NOT_APPLICABLE ")]
     assert unmeant[0].startswith("NOT_APPLICABLE 27 gates: GATE-RUN-STEPS, GATE-RUN-SCALE, ")
     assert unmeant[0].endswith(", +24 more (the run has no requested_steps, loss_gradient_scale, own_loss, +24 more)")
     assert "(too few numbers: loss needs 300, grad_norm needs 100, val_loss needs 5)" in unmeant[1]
-    assert (len(unmeant), len(told) < 40) == (3, True)  # the third is of the table
+    assert (len(unmeant), len(printed) < 40) == (3, True)  # the third is of the table
 
 
 def test_a_table_of_80_columns_stands_last_and_names_failures_first(cli: Cli, workplace: Path) -> None:
@@ -204,7 +204,7 @@ def test_one_gate_has_no_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "printed"),
     [
         ("1 of 1 tensors are what was meant", "1 of 1 tensor is what was meant"),
         ("1 samples have nothing", "1 sample has nothing"),
@@ -216,5 +216,5 @@ def test_one_gate_has_no_table() -> None:
         ("1 of 53 tensors, 11 steps, 0.1 steps", "1 of 53 tensors, 11 steps, 0.1 steps"),
     ],
 )
-def test_one_thing_is_one(text: str, told: str) -> None:
-    assert singular(text) == told
+def test_one_thing_is_one(text: str, printed: str) -> None:
+    assert singular(text) == printed

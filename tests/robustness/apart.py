@@ -64,12 +64,14 @@ def apart(cases: Callable[[], Iterable[Told]], folder: Path, seconds: float = SE
     ready, _, _ = select.select([reader], [], [], seconds)
     if not ready:
         os.kill(child, signal.SIGKILL)
-    told = os.read(reader, 1 << 16) if ready else b""
+    printed = os.read(reader, 1 << 16) if ready else b""
     os.close(reader)
     os.waitpid(child, 0)
     if not ready:
         return Counter({Told.HUNG: 1})
-    return Counter({Told(name): count for name, count in json.loads(told).items()} if told else {Told.CORRUPTED: 1})
+    return Counter(
+        {Told(name): count for name, count in json.loads(printed).items()} if printed else {Told.CORRUPTED: 1}
+    )
 
 
 def refused(work: Callable[[], object], *errors: type[Exception]) -> Told:

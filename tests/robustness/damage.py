@@ -75,7 +75,7 @@ def flips(path: Path, look: Look, every: int) -> Iterator[Told]:
 def flipped_bundle(folder: Path, every: int) -> Tally:
     """Flip every byte of every file of a bundle."""
     bundle = a_bundle(folder)
-    cases = (told for path in files(bundle) for told in flips(path, lambda: unseal(bundle), every))
+    cases = (printed for path in files(bundle) for printed in flips(path, lambda: unseal(bundle), every))
     return apart(lambda: cases, folder, LONG)
 
 
@@ -130,7 +130,7 @@ def flipped_ledger(folder: Path, every: int) -> Tally:
         if problems:
             raise problems[0]
 
-    cases = (told for path in entries if path.suffix == ".json" for told in flips(path, look, every))
+    cases = (printed for path in entries if path.suffix == ".json" for printed in flips(path, look, every))
     return apart(lambda: cases, kept(folder), LONG)
 
 
@@ -256,8 +256,8 @@ def hostile_archives(folder: Path) -> Tally:
         path.write_bytes(hostile(name)[0])
 
         def cases(path: Path = path) -> Iterator[Told]:
-            told = refused(lambda: unseal(path), WeighbridgeError)
-            yield told if [one.name for one in path.parent.iterdir()] == ["a.tar"] else Told.CORRUPTED
+            printed = refused(lambda: unseal(path), WeighbridgeError)
+            yield printed if [one.name for one in path.parent.iterdir()] == ["a.tar"] else Told.CORRUPTED
 
         tally += apart(cases, path.parent)
     return tally

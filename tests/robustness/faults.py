@@ -234,8 +234,8 @@ def unwritable(world: World, folder: Path) -> Tally:
 
             def look(forbid: Callable[[], None] = forbid) -> Iterator[Told]:
                 forbid()
-                told = refused(world.act, WeighbridgeError, OSError)
-                yield told if world.whole() and not leftovers() else Told.CORRUPTED
+                printed = refused(world.act, WeighbridgeError, OSError)
+                yield printed if world.whole() and not leftovers() else Told.CORRUPTED
 
             tally += apart(look, case)
         for path in (case, *(one for one in case.rglob("*") if one.is_dir())):

@@ -18,9 +18,9 @@ CELLS = st.tuples(st.sampled_from([MISSING, NUMBER, UNREADABLE]), st.sampled_fro
 
 
 def dense(values: list[float], state: list[int] | None = None) -> Dense:
-    held = np.array(values, dtype=np.float64)
+    kept = np.array(values, dtype=np.float64)
     states = np.array([NUMBER] * len(values) if state is None else state, dtype=np.uint8)
-    return Dense(held, states, (states == NUMBER) & np.isfinite(held))
+    return Dense(kept, states, (states == NUMBER) & np.isfinite(kept))
 
 
 @given(st.lists(STEPS, min_size=1, max_size=30))

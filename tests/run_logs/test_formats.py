@@ -277,7 +277,7 @@ def test_a_folder_of_several_runs_of_mlflow_names_them(tmp_path: Path) -> None:
 
 
 @each("line, code", [("1 2\n5 6 7\n", "log-syntax"), ("a b c\n", "log-syntax"), ("1 2 1.5\n", "log-syntax")])
-def test_a_broken_metric_of_mlflow_is_told_with_its_line(line: str, code: str, tmp_path: Path) -> None:
+def test_a_broken_metric_of_mlflow_is_reported_with_its_line(line: str, code: str, tmp_path: Path) -> None:
     run = shutil.copytree(SAMPLES / "mlflow", tmp_path / "run")
     (run / "metrics" / "loss").write_text(line)
     problem = refused(run)
@@ -352,7 +352,7 @@ def test_epochs_that_are_a_share_or_go_back_are_no_steps(tmp_path: Path) -> None
         assert open_run(tmp_path / "log.csv").notes == {"steps_are_row_numbers": True}
 
 
-def test_runs_one_below_the_other_are_told_by_epochs_that_begin_again(tmp_path: Path) -> None:
+def test_runs_one_below_the_other_are_recognised_by_epochs_that_begin_again(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("epoch,loss\n0,3\n1,2\n2,1\n0,3.1\n1,2.1\n0,3.2\n")
     problem = refused(tmp_path / "log.csv")
     assert (problem.code, problem.what[:6]) == ("several-runs", "3 runs")
@@ -424,7 +424,7 @@ def test_what_is_constant_by_nature_is_a_fact_and_no_column(tmp_path: Path) -> N
     told = {"roi_head/num_bg_samples": 3, "num_batches": 0.5, "index": 0, "accuracy": 1}
     told |= {"H_v_thresh": 0.15, "target_stop_rate": 0.25, "train/ent_coef": 0.01, "target": 0.5}
     (tmp_path / "b.jsonl").write_text(
-        "".join(json.dumps({"step": at, "loss": 3.0 - at, **told}) + "\n" for at in (0, 1))
+        "".join(json.dumps({"step": at, "loss": 3.0 - at, **printed}) + "\n" for at in (0, 1))
     )
     assert open_run(tmp_path / "b.jsonl").column_names == ("step", "loss", "num_batches", "accuracy", "target")
     kept = open_run(tmp_path / "a.jsonl", {"n_parameters": "n_parameters"})

@@ -174,14 +174,14 @@ def test_an_address_of_no_engine_is_a_usage_error(address: str) -> None:
     ("scheme", "absent", "command"),
     [("dask", "joblib", ""), ("dask", "distributed", ""), ("ray", "ray", " ray")],
 )
-def test_a_library_that_is_not_installed_is_told_with_what_installs_it(
+def test_a_library_that_is_not_installed_is_reported_with_what_installs_it(
     scheme: str, absent: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == absent else name)
     with pytest.raises(UsageError) as raised:
         reach(f"{scheme}://h:1")
-    told = f"extra-missing --engine {scheme}:// needs {absent}\n  pip install 'weighbridge[cluster]'{command}"
-    assert str(raised.value) == told
+    printed = f"extra-missing --engine {scheme}:// needs {absent}\n  pip install 'weighbridge[cluster]'{command}"
+    assert str(raised.value) == printed
 
 
 # --- A real scheduler with two worker processes -----------------------------------------------------------------------
@@ -194,7 +194,7 @@ def dask(tmp_path: Path) -> Iterator[tuple[str, Start]]:
     """Start a scheduler; give its address, and what starts a worker and waits for it."""
     pytest.importorskip("distributed")
     pytest.importorskip("joblib")
-    told = tmp_path / "scheduler.json"
+    printed = tmp_path / "scheduler.json"
     source = str(Path(weighbridge.__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": source, "OPENBLAS_NUM_THREADS": "1"}
     with contextlib.ExitStack() as started, (tmp_path / "log").open("wb") as log:
@@ -206,18 +206,18 @@ def dask(tmp_path: Path) -> Iterator[tuple[str, Start]]:
                 f"distributed.cli.dask_{role}",
                 "--no-dashboard",
                 "--scheduler-file",
-                str(told),
+                str(printed),
             ]
             process = subprocess.Popen(
-                [*words, "--scheduler-file", told, *options], env=environment, stdout=log, stderr=log, cwd=tmp_path
+                [*words, "--scheduler-file", printed, *options], env=environment, stdout=log, stderr=log, cwd=tmp_path
             )
             started.callback(process.wait)
             started.callback(process.kill)
             return process
 
         scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0")
-        _wait(lambda: told.exists() and told.read_text().endswith("}"), scheduler)
-        address = json.loads(told.read_text())["address"].replace("tcp://", "dask://")
+        _wait(lambda: printed.exists() and printed.read_text().endswith("}"), scheduler)
+        address = json.loads(printed.read_text())["address"].replace("tcp://", "dask://")
         yield address, lambda: start("worker", "--no-nanny", "--nthreads", "1", "--host", "127.0.0.1")
 
 
@@ -236,7 +236,7 @@ def reached(address: str, workers: list[subprocess.Popen[bytes]]) -> Engine:
 
 
 @pytest.mark.exhaustive
-def test_a_worker_killed_on_the_way_changes_no_row_and_is_told(
+def test_a_worker_killed_on_the_way_changes_no_row_and_is_reported(
     pair: tuple[Path, Path], dask: tuple[str, Start]
 ) -> None:
     workers = [dask[1](), dask[1]()]
@@ -283,9 +283,9 @@ def test_compare_answers_with_an_engine_as_without_and_says_who_did_the_work(
     alone = subprocess.run(words, cwd=where, capture_output=True, text=True, check=False)
     shared = subprocess.run([*words, "--engine", dask[0]], cwd=where, capture_output=True, text=True, check=False)
     assert (alone.returncode, shared.returncode) == (1, 1)
-    *lines, told = shared.stdout.splitlines()
+    *lines, printed = shared.stdout.splitlines()
     assert lines == alone.stdout.splitlines()
-    assert told == f"{dask[0]}: {TENSORS + 2} tasks were done by 2 workers"  # the canary's two tensors, too
+    assert printed == f"{dask[0]}: {TENSORS + 2} tasks were done by 2 workers"  # the canary's two tensors, too
     assert shared.stderr == ""
     told_to_machines = subprocess.run(
         [*words, "--engine", dask[0], "--json"], cwd=where, capture_output=True, text=True, check=False
@@ -307,7 +307,7 @@ def test_one_worker_alone_does_all_of_it_and_leaves_nothing_to_this_process(
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(clusters, "CONNECT_S", 0.5)
     with pytest.raises(EngineError) as raised:

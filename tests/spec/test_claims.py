@@ -57,7 +57,7 @@ PIECES = (
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
-def test_any_text_is_held_without_breaking(text: str) -> None:
+def test_any_text_is_judged_without_breaking(text: str) -> None:
     looked = look(text, "x.md", KNOWN)
     assert all(1 <= problem.line <= 1 + text.count("\n") for problem in looked.problems)
 

@@ -145,7 +145,7 @@ def test_the_figures_say_how_many_passed_of_those_looked_at_and_how_many_offence
     assert (len(lines), lines[-1]) == (4, f"- offence against `{GATE}`: +13 more")
 
 
-def test_a_fact_that_several_gates_share_is_told_once(tmp_path: Path) -> None:
+def test_a_fact_that_several_gates_share_is_reported_once(tmp_path: Path) -> None:
     text = drafted(with_facts(tmp_path))
     assert len([line for line in text.splitlines() if line.startswith("- seq_len: `512`")]) == 1
 
@@ -157,7 +157,7 @@ def test_a_device_fact_is_cited_from_its_measurement(tmp_path: Path) -> None:
     assert f"- facts.source.default, resolved_device: {cited}" in drafted(bundle)
 
 
-def test_a_device_fact_that_is_measured_under_several_options_is_told_once(tmp_path: Path) -> None:
+def test_a_device_fact_that_is_measured_under_several_options_is_reported_once(tmp_path: Path) -> None:
     bundle = with_facts(tmp_path)
     again = {"facts.source.default": FACTS, "facts.source.default.00c37f7a": FACTS}
     several = dataclasses.replace(bundle, measured={**bundle.measured, **again})

@@ -77,7 +77,7 @@ def test_a_value_and_its_unit_are_a_condition(condition: str) -> None:
 
 
 @given(st.text(alphabet="|=<> 19e_,.[ev:]`OPENH\n", max_size=60), st.text(alphabet="|=<> 19e_,.-\n", max_size=30))
-def test_any_table_is_held_without_breaking(row: str, experiment: str) -> None:
+def test_any_table_is_judged_without_breaking(row: str, experiment: str) -> None:
     told(section(row), section(row, experiment), section("| H1 | fast | OPEN | |", f"| H1 | time | {experiment} | x |"))
     mine = section(f"| H1 | fast | CONFIRMED | `{row}` [ev:{'a' * 12}#/findings/0/counted] |")
     assert all(re.match("H1 is ", what) for what in told(mine, section("| H1 | fast | OPEN | |", experiment)))

@@ -181,9 +181,9 @@ def test_a_large_tensor_in_another_order_is_refused_with_what_to_do(site: Site) 
 
     import numpy as np
 
-    held = io.BytesIO()
-    np.save(held, np.zeros((1 << 13, (1 << 11) + 1), np.uint8, order="F"))
-    site.files["/m/turned.npy"] = held.getvalue()
+    stored = io.BytesIO()
+    np.save(stored, np.zeros((1 << 13, (1 << 11) + 1), np.uint8, order="F"))
+    site.files["/m/turned.npy"] = stored.getvalue()
     view = open_checkpoint(f"{site.url}/turned.npy")
     with pytest.raises(SubjectError) as caught:
         walked(view, view.names()[0])
@@ -308,7 +308,7 @@ def test_a_link_that_opens_one_file_is_enough_for_it(site: Site) -> None:
         config_beside(view)
 
 
-def test_a_folder_that_is_closed_is_told_as_closed(site: Site) -> None:
+def test_a_folder_that_is_closed_is_reported_as_closed(site: Site) -> None:
     site.status |= {f"/m/{name}": 403 for name in USUAL}
     assert refusal(f"{site.url}/") == (
         f"{site.url}/model.safetensors.index.json: remote-access access is refused (HTTP status 403)\n"
@@ -335,7 +335,7 @@ def test_a_file_that_is_not_there_is_missing(site: Site) -> None:
     )
 
 
-def test_no_server_is_told_without_the_address_s_secrets() -> None:
+def test_no_server_is_reported_without_the_address_s_secrets() -> None:
     with serving() as gone:
         url = gone.url
     said = refusal(url.replace("//", "//ada:opensesame@") + "/a.gguf?token=opensesame")
@@ -483,14 +483,14 @@ def test_a_file_cut_short_elsewhere_is_truncated(cut: int, site: Site) -> None:
     assert "safetensors-truncated" in refusal(f"{site.url}/big.safetensors")
 
 
-def test_an_empty_file_and_a_folder_are_told(site: Site, memory: str) -> None:
+def test_an_empty_file_and_a_folder_are_reported(site: Site, memory: str) -> None:
     site.files["/m/empty"] = b""
     assert "empty-file" in refusal(f"{site.url}/empty")
     fsspec.filesystem("memory").pipe_file("/shelf/model.safetensors.index.json/a", b"x")
     assert "file-kind is a folder, not a file" in refusal(memory)
 
 
-def test_a_web_page_is_told_as_one(site: Site) -> None:
+def test_a_web_page_is_recognised_as_one(site: Site) -> None:
     site.files["/m/login"] = b"<!DOCTYPE html><html><body>Please sign in</body></html>"
     assert "checkpoint-format is a web page" in refusal(f"{site.url}/login")
 

@@ -74,8 +74,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if site.endless and self.command == "GET":
             self.go_on(site.endless)
             return
-        told = len(body) if self.command == "GET" or site.claims is None else site.claims
-        self.send_header("Content-Length", str(told))
+        stated = len(body) if self.command == "GET" or site.claims is None else site.claims
+        self.send_header("Content-Length", str(stated))
         if site.tags:
             self.send_header("ETag", f'"{hash(data):x}"')
         self.end_headers()
@@ -96,14 +96,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
             packer = zlib.compressobj(9, zlib.DEFLATED, 31)
             block = b"".join((*(packer.compress(block) for _ in range(256)), packer.flush()))
-        told = {"told": most, "gzip": len(block)}.get(how)
+        long = {"told": most, "gzip": len(block)}.get(how)
         length = (
-            ("Transfer-Encoding", "chunked") if how == "chunked" else ("Content-Length", str(told)) if told else None
+            ("Transfer-Encoding", "chunked") if how == "chunked" else ("Content-Length", str(long)) if long else None
         )
         self.send_header(*(length or ("Connection", "close")))
         self.end_headers()
         self.close_connection = True
-        while self.site.sent < (told or most):
+        while self.site.sent < (long or most):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block) if how == "chunked" else block)
             self.site.sent += len(block)
 

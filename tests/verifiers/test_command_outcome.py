@@ -170,7 +170,7 @@ def test_a_program_that_cannot_start_is_refused(tmp_path: Path) -> None:
         outcome(str(broken))
 
 
-def test_a_signal_is_told_from_an_exit_code() -> None:
+def test_a_signal_is_distinguished_from_an_exit_code() -> None:
     assert python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)").exit_code == -signal.SIGSEGV
 
 

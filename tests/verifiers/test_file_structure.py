@@ -81,7 +81,7 @@ def archive(folder: Path, *, flipped: bool = False) -> CheckpointView:
     return open_checkpoint(folder / "x.npz")
 
 
-def test_checksums_that_do_not_agree_are_told_with_both_values(tmp_path: Path) -> None:
+def test_checksums_that_do_not_agree_are_reported_with_both_values(tmp_path: Path) -> None:
     row = rows_of(archive(tmp_path))["file x.npz"]
     assert (row.checksums, row.wrong_checksums) == (3, ())
     (wrong,) = rows_of(archive(tmp_path, flipped=True))["file x.npz"].wrong_checksums
@@ -90,7 +90,7 @@ def test_checksums_that_do_not_agree_are_told_with_both_values(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("shard", ["1.npz", "2.npz"])
-def test_every_shard_is_held_against_its_checksums(tmp_path: Path, shard: str) -> None:
+def test_every_shard_is_compared_with_its_checksums(tmp_path: Path, shard: str) -> None:
     np.savez(tmp_path / "1.npz", a=np.arange(9.0))
     np.savez(tmp_path / "2.npz", b=np.arange(9.0))
     homes = {"weight_map": {"a": "1.npz", "b": "2.npz"}}
@@ -103,7 +103,7 @@ def test_every_shard_is_held_against_its_checksums(tmp_path: Path, shard: str) -
 
 
 @pytest.mark.parametrize("piece", range(3))
-def test_every_piece_of_a_tensor_is_held_against_its_checksum(tmp_path: Path, piece: int) -> None:
+def test_every_piece_of_a_tensor_is_compared_with_its_checksum(tmp_path: Path, piece: int) -> None:
     rows = [bytes([10 + row]) * 8 for row in range(3)]
     chunks = [Chunk(at=(row, 0), sizes=(1, 2), data=data) for row, data in enumerate(rows)]
     folder = write(tmp_path / "x", {"w": Saved(dtype="F32", shape=(3, 2), chunks=chunks)})

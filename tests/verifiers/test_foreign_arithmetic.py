@@ -86,7 +86,7 @@ def test_an_engine_that_says_what_its_products_take_passes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*LIKE, "autocast_bfloat16"])
-def test_one_that_says_nothing_is_told_what_to_write(kind: str) -> None:
+def test_one_that_says_nothing_hears_what_to_write(kind: str) -> None:
     verdict = judged(engine(kind))
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "products-unsaid")
     (offence,) = verdict.offences
@@ -95,7 +95,7 @@ def test_one_that_says_nothing_is_told_what_to_write(kind: str) -> None:
     assert (offence.figures["products_like"], offence.figures["products"]) == (same.get(kind, kind), "nothing")
 
 
-def test_one_that_says_another_rounding_is_told_which_it_looks_like() -> None:
+def test_one_that_says_another_rounding_is_reported_which_it_looks_like() -> None:
     verdict = judged(engine("fp8_e4m3"), "bfloat16")
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "products-unsaid")
     assert verdict.offences[0].figures["products_like"] == "fp8_e4m3"
@@ -224,8 +224,8 @@ def traced(folder: Path, place: Path, products: Any, **changes: Any) -> Path:
     assert isinstance(stack, Torch)
     module: Any = stack.module
     module.load_state_dict(written(place / "model.gguf", dict(module.state_dict())))
-    held = Torch(module=module, products=products).prepared("float32")
-    trace = held.capture(
+    kept = Torch(module=module, products=products).prepared("float32")
+    trace = kept.capture(
         stack.drawn(), place / "plain.trace", weights={}, products={"*_proj": "q8_0", "lm_head": "q8_0"}
     )
     digest = hashlib.sha256((place / "model.gguf").read_bytes()).hexdigest()

@@ -200,7 +200,7 @@ def test_a_bug_fails_at_the_first_point_that_it_touches(bug: str, dtype: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_capture_of_another_state_is_told_from_a_bug(dtype: str) -> None:
+def test_a_capture_of_another_state_is_distinguished_from_a_bug(dtype: str) -> None:
     verdict = weighed(gpt.seeded(gpt.TinyGPT(PRE_BIAS)), dtype)
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "capture-mismatch")
     assert [offence.place for offence in verdict.offences] == [f"L{n}.attn.q.post_bias" for n in range(3)]
@@ -223,7 +223,7 @@ def rotated_to_pairs(rotary: Any, x: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_another_layout_that_attention_undoes_is_told_in_float32() -> None:
+def test_another_layout_that_attention_undoes_is_reported_in_float32() -> None:
     change = instead("forward", rotated_to_pairs, "attn.rotary")
     verdict = weighed(damaged(change))
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "other-basis")

@@ -63,7 +63,7 @@ def test_norms_that_go_through_float32_are_widened() -> None:
 
 
 @pytest.mark.slow
-def test_constants_that_were_once_bfloat16_are_told_and_block() -> None:
+def test_constants_that_were_once_bfloat16_are_reported_and_block() -> None:
     found = measured(named("rounded_frequencies"), named("fused"))
     run = rows(found)["embed"].run
     assert (run.constants, run.rounded_constants) == (3, 3)
@@ -134,7 +134,7 @@ def test_where_nobody_gives_tokens_they_are_drawn_and_both_sides_get_them() -> N
 
 
 @pytest.mark.slow
-def test_a_float64_candidate_cannot_be_told_from_the_truth() -> None:
+def test_a_float64_candidate_cannot_be_distinguished_from_the_truth() -> None:
     found = measure((REFERENCE, tapped(dtype="float64")), {})
     assert isinstance(found, Unmeasured)
     assert found.code == "dtype-unsupported"
@@ -167,7 +167,7 @@ def test_points_stand_in_the_order_of_computing_not_of_declaring() -> None:
 
 
 @pytest.mark.slow
-def test_a_nan_in_the_candidate_is_told_where_it_arises_and_not_where_it_was_handed_on() -> None:
+def test_a_nan_in_the_candidate_is_reported_where_it_arises_and_not_where_it_was_handed_on() -> None:
     broken = module()
     with torch.no_grad():
         broken.layers[1].down.weight[3, 5] = math.nan
@@ -331,7 +331,7 @@ def test_a_rounding_that_tips_a_choice_is_no_bug_and_another_edge_is(edge: float
 
 
 @pytest.mark.slow
-def test_equal_weights_are_told_by_digest_and_unequal_ones_by_name() -> None:
+def test_equal_weights_are_reported_by_digest_and_unequal_ones_by_name() -> None:
     same = rows(measured(REFERENCE, named("fused_bfloat16")))["embed"].run.weights
     assert (same.of, same.on_both_sides, same.differing) == (39, 39, ())
     other = rows(measured(REFERENCE, named("bias_dropped")))["embed"].run.weights
@@ -509,7 +509,7 @@ def test_a_real_pass_survives_all_its_trials() -> None:
 
 
 @pytest.mark.slow
-def test_the_logits_are_held_against_the_trusted_runs() -> None:
+def test_the_logits_are_compared_with_the_trusted_runs() -> None:
     outcome = rows(measured(REFERENCE, named("bias_dropped")))["logits"].run.outcome
     assert (outcome.point, outcome.of) == ("logits", gpt.SEQUENCES * gpt.LENGTH)
     assert outcome.flips > 0

@@ -37,7 +37,7 @@ def test_without_torch_the_answer_is_no_and_why(monkeypatch: pytest.MonkeyPatch)
     assert answer() == Host(cuda=False, devices=0, why="torch is not installed", hidden=hidden)
 
 
-def test_a_cpu_build_is_told_from_its_version_file_without_importing_torch(
+def test_a_cpu_build_is_distinguished_from_its_version_file_without_importing_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = pretend_torch(tmp_path, "raise SystemExit(9)", "cuda: Optional[str] = None\nhip: Optional[str] = None\n")

@@ -57,7 +57,7 @@ def test_a_log_as_it_was_recorded_passes_and_its_digest_is_that_of_the_run(tmp_p
     assert view.digest()["layers.jsonl"] == sha256((run / "layers.jsonl").read_bytes())
 
 
-def test_gradients_that_nobody_saw_arrive_are_held_against_the_norm_of_those_that_were_used(tmp_path: Path) -> None:
+def test_gradients_that_nobody_saw_arrive_are_compared_with_the_norm_of_those_that_were_used(tmp_path: Path) -> None:
     rewritten(a_run(tmp_path), lambda rows: [{**row, "grad": None, "grad_used": row["grad"]} for row in rows])
     assert judged(tmp_path) == (Outcome.PASS, "pass")
     rewritten(tmp_path / "run", each(grad_used=lambda row: row["grad_used"] * 1.5))

@@ -107,7 +107,7 @@ def test_a_log_of_the_trainer_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["step", "loss"])
-def test_the_canary_is_laid_over_the_last_column_whichever_it_is(last: str, tmp_path: Path) -> None:
+def test_the_canary_is_put_over_the_last_column_whichever_it_is(last: str, tmp_path: Path) -> None:
     keys = [key for key in ("grad_norm", "loss", "step") if key != last] + [last]
     path = tmp_path / "a.jsonl"
     path.write_text(
@@ -255,7 +255,7 @@ def test_a_trainer_that_did_not_take_all_its_steps_is_not_known_to_have_ended(tm
     assert came_to(weighed(log, tmp_path, **{"with": METRICS})) == (Outcome.BLOCKED, "not-ended")
 
 
-def test_a_process_that_told_no_end_is_looked_for_on_its_own_host(
+def test_a_process_that_reported_no_end_is_looked_for_on_its_own_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -323,7 +323,7 @@ def test_an_end_is_derived_only_where_the_log_bears_it_out(
 # --- What the reader noted --------------------------------------------------------------------------------------------
 
 
-def test_what_the_reader_noted_is_told_and_blocks_the_gates_that_stand_on_it(tmp_path: Path) -> None:
+def test_what_the_reader_noted_is_reported_and_blocks_the_gates_that_stand_on_it(tmp_path: Path) -> None:
     run = shutil.copytree(RUNS / "wrapped", tmp_path / "run")
     whole = (run / "steps.jsonl").read_text()
     (run / "steps.jsonl").write_text(whole + '{"step": 60, "lo')

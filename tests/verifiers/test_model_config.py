@@ -217,7 +217,7 @@ def test_a_tokenizer_model_that_is_no_sentencepiece_says_no_kind(tmp_path: Path)
 
 
 @pytest.mark.parametrize("written", [2048, 4096])
-def test_a_value_that_is_written_for_every_model_is_held_against_that_value(tmp_path: Path, written: int) -> None:
+def test_a_value_that_is_written_for_every_model_is_compared_with_that_value(tmp_path: Path, written: int) -> None:
     silent = {key: value for key, value in CONFIGURATION.items() if key != "max_position_embeddings"}
     hf = folder(tmp_path / "hf", {**silent, "model_type": "mamba"}, tokenizer__json=tokenizer())
     right, wrong = (
@@ -265,7 +265,7 @@ def test_a_tokenizer_without_a_post_processor_adds_nothing(tmp_path: Path) -> No
         ({"interleave_moe_layer_step": 3}, "minimax-m2.interleave_moe_layer_step", (2, 3)),
     ],
 )
-def test_what_a_source_does_not_say_is_held_against_the_tensors_and_other_keys(
+def test_what_a_source_does_not_say_is_compared_with_the_tensors_and_other_keys(
     tmp_path: Path, changed: dict[str, Any], name: str | None, values: Any
 ) -> None:
     config = {**CONFIGURATION, "moe_layer_interval": 2}
@@ -330,7 +330,7 @@ LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 2.0}
         ({"layer_types": ["full_attention"] * 2}, "config.json:layer_types", None),
     ],
 )
-def test_two_directories_are_held_against_each_other_key_by_key(
+def test_two_directories_are_compared_with_each_other_key_by_key(
     source: CheckpointView, tmp_path: Path, changed: dict[str, Any], name: str, values: Any
 ) -> None:
     other = folder(tmp_path / "other", {**CONFIGURATION, **changed}, tokenizer__json=tokenizer())
@@ -339,7 +339,7 @@ def test_two_directories_are_held_against_each_other_key_by_key(
     assert values is None or found[name] == values
 
 
-def test_two_headers_are_held_against_each_other_key_by_key(tmp_path: Path) -> None:
+def test_two_headers_are_compared_with_each_other_key_by_key(tmp_path: Path) -> None:
     one, other = (
         header(tmp_path / f"{name}.gguf", token_types=[1] * 299 + [last], logit_scale=scale, tokenizer_pre=pre)
         for name, last, scale, pre in (("one", 1, 0.5, "qwen2"), ("other", 3, 0.25, "gpt-2"))
@@ -469,7 +469,7 @@ def test_what_a_converter_is_known_to_lose_stays_a_difference_and_says_where(tmp
     assert other["sliding_window"].candidate_read == "llama.attention.sliding_window"
 
 
-def test_what_is_lost_and_stated_no_more_is_told_by_where_the_source_says_it(tmp_path: Path) -> None:
+def test_what_is_lost_and_stated_no_more_is_reported_by_where_the_source_says_it(tmp_path: Path) -> None:
     hf = folder(tmp_path / "hf", {**CONFIGURATION, "model_type": "cohere2_moe", "intermediate_size": 96})
     found = rows(hf, header(tmp_path / "x.gguf", architecture="cohere2moe", feed_forward_length=None))
     assert "prefix_dense_intermediate_size is read" in found["feed_forward_length"].source_read

@@ -41,7 +41,7 @@ def test_blocks_are_decoded_and_a_scale_is_seen_through_them(tmp_path: Path, dty
     assert max(changes.values()) <= most
 
 
-def test_one_side_alone_another_shape_and_a_source_of_zeros_are_told_as_what_they_are(tmp_path: Path) -> None:
+def test_one_side_alone_another_shape_and_a_source_of_zeros_are_reported_as_what_they_are(tmp_path: Path) -> None:
     ones, zeros = np.ones((4, 8), np.float32), np.zeros((4, 8), np.float32)
     source = directory(tmp_path / "source", {"gone": ones, "turned": ones, "zeros": zeros, "same": zeros})
     candidate = directory(tmp_path / "candidate", {"new": ones, "turned": ones.T, "zeros": ones, "same": zeros})

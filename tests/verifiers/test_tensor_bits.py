@@ -48,7 +48,7 @@ def test_effective_precision_is_read_from_every_word(tmp_path: Path) -> None:
     assert rows["zeros"].zeros == 3
 
 
-def test_what_the_bits_are_is_told_apart_in_gguf_too(tmp_path: Path) -> None:
+def test_what_the_bits_are_is_distinguished_in_gguf_too(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(str(tmp_path / "x.gguf"), arch="llama")
     half = WEIGHTS.astype("<f2")
     writer.add_tensor("right", half)

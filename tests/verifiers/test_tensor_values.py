@@ -148,7 +148,7 @@ LOST: dict[str, tuple[Callable[[Any], Any], bool]] = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_block_that_is_not_like_its_values_is_told_by_its_share_alone(tmp_path: Path, name: str) -> None:
+def test_a_block_that_is_not_like_its_values_is_reported_by_its_share_alone(tmp_path: Path, name: str) -> None:
     change, lost = LOST[name]
     values = WIDE.copy()
     values[-1, -32:] = change(values[-1, -32:])
@@ -205,11 +205,11 @@ def test_the_largest_distance_is_counted_in_units_of_the_last_place(
         assert row.max_ulps is None
 
 
-@pytest.mark.parametrize(("many", "told"), [(7, False), (8, True)])
-def test_a_factor_is_told_of_eight_values_and_not_of_fewer(tmp_path: Path, many: int, *, told: bool) -> None:
+@pytest.mark.parametrize(("many", "printed"), [(7, False), (8, True)])
+def test_a_factor_is_reported_of_eight_values_and_not_of_fewer(tmp_path: Path, many: int, *, printed: bool) -> None:
     values = WIDE.reshape(-1)[:many]
     pair = (("F32", (many,), one.tobytes()) for one in (values, values * np.float32(1.5)))
-    assert ("scaled" in one(tmp_path, *pair).reproduced) is told
+    assert ("scaled" in one(tmp_path, *pair).reproduced) is printed
 
 
 def test_zero_and_its_negative_are_no_distance_apart(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_changed_f32_is_reproduced_by_what_changed_it(tmp_path: Path, name: st
     assert row.reproduced["identical"] < 48 * 32
 
 
-def test_cut_towards_zero_is_told_from_rounded(tmp_path: Path) -> None:
+def test_cut_towards_zero_is_distinguished_from_rounded(tmp_path: Path) -> None:
     cut = (VALUES.view("<u4") >> 16).astype("<u2").tobytes()
     row = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("BF16", (48, 32), cut))
     assert row.reproduced["truncated"] == 48 * 32
@@ -431,7 +431,7 @@ def test_an_instrument_that_looks_at_the_first_tensor_or_stretch_alone_is_blind(
     assert not seen(pair)
 
 
-def test_says_where_no_damage_could_be_laid(tmp_path: Path) -> None:
+def test_says_where_no_damage_could_be_placed(tmp_path: Path) -> None:
     pair = views(tmp_path, {"a": ("U8", (0,), b"")}, {"a": ("U8", (0,), b"")})
     whole = VERIFIER.measure(pair, {})
     assert isinstance(whole, Measurement)

@@ -65,7 +65,7 @@ def test_a_test_that_pytest_counts_twice_is_found() -> None:
     assert (row.result, row.contradicted_by) == (Result.ERROR, ("suite 'pytest' says that 2 tests ran, 1 in it did",))
 
 
-def test_a_suite_of_which_nothing_is_left_is_held_against_all_others() -> None:
+def test_a_suite_of_which_nothing_is_left_is_compared_with_all_others() -> None:
     empty, other = '<testsuite name="a" tests="5"/>', '<testsuite><testcase name="t"/></testsuite>'
     again = '\n<?xml version="1.0"?><testsuite name="a" tests="5"/>'
     for inside, after in ((empty + other, ""), (other + empty, ""), (other, again)):
@@ -110,7 +110,7 @@ def test_a_failure_is_one_in_any_letter_case_namespace_and_depth(test: str, resu
         "<testsuite name='s'><testcase name='t'/>{}</testsuite>",
     ],
 )
-def test_an_error_of_the_suite_is_held_against_its_tests(error: str, place: str) -> None:
+def test_an_error_of_the_suite_is_compared_with_its_tests(error: str, place: str) -> None:
     for report in (place, f"<testsuites>{place}</testsuites>"):
         (row,) = rows_of(VERIFIER.measure((ReportView(report.format(error).encode(), "r"),), {}), ReportedTest)
         assert row.contradicted_by == (

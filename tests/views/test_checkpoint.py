@@ -32,7 +32,7 @@ def refused(path: Path) -> str:
     return f"{caught.value.code} {caught.value.what}"
 
 
-def test_the_format_is_told_by_content_not_by_suffix(tmp_path: Path) -> None:
+def test_the_format_is_recognised_by_content_not_by_suffix(tmp_path: Path) -> None:
     safetensors(tmp_path / "x.gguf", ONE)
     (tmp_path / "y.safetensors").write_bytes(gguf_bytes([], [info("w", (8,), 24, 0)], bytes(8)))
     assert open_checkpoint(tmp_path / "x.gguf").format == "safetensors"
@@ -59,7 +59,7 @@ def test_a_fifo_a_socket_a_device_and_a_directory_are_refused_without_waiting(
 
 
 @pytest.mark.slow
-def test_too_many_open_files_are_told_with_the_limit_to_raise(tmp_path: Path) -> None:
+def test_too_many_open_files_are_reported_with_the_limit_to_raise(tmp_path: Path) -> None:
     path = safetensors(tmp_path / "x", ONE)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     for spare in (0, 1):  # none for the file, and none for its mapping
@@ -129,7 +129,7 @@ def test_a_directory_holds_one_file_or_an_index(tmp_path: Path) -> None:
     assert refused(tmp_path) == "checkpoint-ambiguous 2 .safetensors files and no model.safetensors.index.json"
 
 
-def test_what_else_a_folder_holds_is_told_with_what_to_bind(tmp_path: Path) -> None:
+def test_what_else_a_folder_holds_is_reported_with_what_to_bind(tmp_path: Path) -> None:
     for step in range(5):
         (tmp_path / f"step={step}.ckpt").write_bytes(torch_zip({}, {}))
     with pytest.raises(SubjectError, match="checkpoint-none") as caught:
@@ -145,8 +145,8 @@ def test_what_else_a_folder_holds_is_told_with_what_to_bind(tmp_path: Path) -> N
 
 def test_bytes_of_no_known_format_are_not_called_a_damaged_safetensors_file(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x1c\0\0\0ABC3" + bytes(40))
-    told = "checkpoint-format is of no format that is known, by its first bytes "
-    assert refused(tmp_path / "x").startswith(told + r"'\x1c\x00\x00\x00ABC3'; safetensors, GGUF")
+    printed = "checkpoint-format is of no format that is known, by its first bytes "
+    assert refused(tmp_path / "x").startswith(printed + r"'\x1c\x00\x00\x00ABC3'; safetensors, GGUF")
 
 
 def shards(folder: Path, weight_map: Any, **files: dict[str, Any]) -> Path:

@@ -67,7 +67,7 @@ def test_what_names_no_factory_is_refused(spec: str) -> None:
     assert caught.value.code == "factory-spec"
 
 
-def test_a_missing_file_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SubjectError) as caught:
         open_model(f"{tmp_path}/absent.py:build")
     assert (caught.value.code, caught.value.where) == ("no-file", f"{tmp_path}/absent.py")
@@ -137,7 +137,7 @@ def test_a_damaged_cut_view_shares_the_run_and_leaves_the_whole_one_whole(
     assert capsys.readouterr().out.count("ran") == 1
 
 
-def test_a_candidate_runs_twice_and_what_it_differs_by_is_told(tmp_path: Path) -> None:
+def test_a_candidate_runs_twice_and_what_it_differs_by_is_reported(tmp_path: Path) -> None:
     source = STACK.format(device="cpu", checkpoint="").replace("    return {{name", "    return {name")
     text = source.replace("values = np", "values = 1e-3 * (runs.append(1) or len(runs) - 1) + np").replace("}}", "}")
     path = tmp_path / "stack.py"

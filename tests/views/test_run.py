@@ -53,10 +53,10 @@ def test_any_byte_changed_gives_a_view_or_one_clear_error(name: str, at: int, by
     try:
         view = open_run(tmp_path / name)
     except SubjectError as error:
-        told = bool(error.what) and error.where.startswith(str(tmp_path))
+        printed = bool(error.what) and error.where.startswith(str(tmp_path))
     else:
-        told = all(view.column(column) is not None for column in view.column_names)
-    assert told
+        printed = all(view.column(column) is not None for column in view.column_names)
+    assert printed
 
 
 def test_nan_is_a_sample_and_a_missing_cell_is_absent(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_every_event_is_read_whatever_the_size_of_what_is_read_at_once(
 def test_overlays_leave_the_log_untouched(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(LINES)
     view = open_run(tmp_path / "a.jsonl")
-    laid = view.cut([1, 3]).overlaid(1, "loss", 99.0)
-    assert samples(laid, "loss") == [(1, 2.875), (3, 99.0)]
+    placed = view.cut([1, 3]).overlaid(1, "loss", 99.0)
+    assert samples(placed, "loss") == [(1, 2.875), (3, 99.0)]
     assert samples(view.overlaid(0, "loss", None), "loss")[0] == (1, 2.875)
     assert samples(view, "loss")[3] == (3, 2.625)
 
@@ -136,7 +136,7 @@ def test_overlays_leave_the_log_untouched(tmp_path: Path) -> None:
         ("a.jsonl", "{" + "x" * (1 << 21), "line-too-long", "a.jsonl:1"),
     ],
 )
-def test_what_is_broken_is_told_with_its_line(name: str, text: str, code: str, where: str, tmp_path: Path) -> None:
+def test_what_is_broken_is_reported_with_its_line(name: str, text: str, code: str, where: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(SubjectError) as caught:
         open_run(tmp_path / name)

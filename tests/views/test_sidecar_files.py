@@ -40,9 +40,9 @@ def test_what_was_read_is_digested_and_nothing_else(view: CheckpointView) -> Non
     assert set(view.digest()) == {"model.safetensors"}
     config_beside(view)
     assert set(view.digest()) == {"model.safetensors", "config.json"}
-    told = hashlib.sha256((sidecars(view) / "config.json").read_bytes()).hexdigest()
-    assert view.digest()["config.json"] == told
-    assert view.cut([]).digest()["config.json"] == told
+    printed = hashlib.sha256((sidecars(view) / "config.json").read_bytes()).hexdigest()
+    assert view.digest()["config.json"] == printed
+    assert view.cut([]).digest()["config.json"] == printed
 
 
 def test_a_file_that_is_replaced_after_it_was_read_is_digested_as_it_was_read(view: CheckpointView) -> None:

@@ -62,7 +62,7 @@ def test_what_is_found_row_by_row_waits_while_the_whole_judge_cannot_say_it(tmp_
     assert of.unconfirmed == []
 
 
-def test_an_advisory_gate_that_is_broken_is_told_and_stops_nothing(tmp_path: Path) -> None:
+def test_an_advisory_gate_that_is_broken_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     gates = "- {id: LOW, title: b, kind: series-bound, subjects: {run: run}, with: {at_most: 2}, severity: advisory}"
     of = judges(tmp_path, tmp_path / "run", gates)
     assert written(of, Writer(tmp_path / "run"), rows(40)) is None
@@ -149,7 +149,7 @@ def test_a_break_in_an_attempt_that_was_given_up_is_none_of_the_run(tmp_path: Pa
     ("how", "said"),
     [("truncated", "was shortened"), ("replaced", "was replaced by another file"), ("removed", "was taken away")],
 )
-def test_a_log_that_is_taken_away_is_told_by_name(tmp_path: Path, how: str, said: str) -> None:
+def test_a_log_that_is_taken_away_is_reported_by_name(tmp_path: Path, how: str, said: str) -> None:
     of, run = judges(tmp_path, tmp_path / "run"), tmp_path / "run"
     assert written(of, Writer(run), rows(20)) is None
     log = run / "steps.jsonl"

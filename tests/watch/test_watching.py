@@ -132,7 +132,7 @@ def test_rows_typed_between_two_segments_are_not_sealed(typed: Typed) -> None:
     assert open_run(str(second.run)).origin is not Origin.LIVE
 
 
-def test_a_log_that_was_rewritten_where_it_had_been_judged_is_told_in_the_book(typed: Typed) -> None:
+def test_a_log_that_was_rewritten_where_it_had_been_judged_is_reported_in_the_book(typed: Typed) -> None:
     done = typed(*trainer("--rows=20", "--hz=20", "--log=rewrite"))
     assert [(line["what"], line["why"]) for line in done.lines("note")] == [
         ("steps.jsonl", "was written anew where its rows had been judged")

@@ -24,7 +24,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_what_is_lost_is_told_by_the_method_and_not_by_what_contains_its_codes(cli: Cli, name: str) -> None:
+def test_what_is_lost_is_reported_by_the_method_and_not_by_what_contains_its_codes(cli: Cli, name: str) -> None:
     ended = cli("compare", unpacked(name), HERE / name)
     (lost,) = (line for line in ended.lines if line.startswith("  lost: "))
     assert lost.partition(": ")[2].partition(": ")[2].partition(";")[0].endswith(f" {LOST[name]}")
@@ -60,9 +60,9 @@ def test_a_healthy_gptq_file_has_nothing_wrong(cli: Cli, tmp_path: Path) -> None
     assert "  looks wrong        nothing" in lines
     assert "  packed weights     2 by gptq (4 bits, groups of 32)" in lines
     assert not [line for line in lines if "undecided" in line]
-    told = cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={folder}").out
-    assert "PASS     GATE-HEALTH-001" in told
-    assert "PASS     GATE-HEALTH-003" in told
+    printed = cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={folder}").out
+    assert "PASS     GATE-HEALTH-001" in printed
+    assert "PASS     GATE-HEALTH-003" in printed
 
 
 @pytest.mark.parametrize("name", ["bitsandbytes-nf4", "bitsandbytes-nf4-double", "compressed-tensors-pack4"])
@@ -109,7 +109,7 @@ def test_codes_that_no_rule_reads_have_no_statistics(cli: Cli) -> None:
     assert found[f"{STEM}.scales"]["mean"] is not None
 
 
-def test_the_first_value_of_a_block_that_differs_is_told(cli: Cli, tmp_path: Path) -> None:
+def test_the_first_value_of_a_block_that_differs_is_reported(cli: Cli, tmp_path: Path) -> None:
     blocks = gguf.quantize(WEIGHT, gguf.GGMLQuantizationType.Q8_0)
     other = blocks.copy()
     other[1, 34 + 2 + 7] ^= 1
@@ -117,12 +117,14 @@ def test_the_first_value_of_a_block_that_differs_is_told(cli: Cli, tmp_path: Pat
     pair = blocks_file(tmp_path / "one.gguf", blocks, q8), blocks_file(tmp_path / "other.gguf", other, q8)
     ended = cli("compare", *pair, "--policy", "same")
     was, now = (gguf.dequantize(one, gguf.GGMLQuantizationType.Q8_0)[1, 39] for one in (blocks, other))
-    told = f"element {64 + 39} at byte "
-    assert told in ended.lines[1]
+    printed = f"element {64 + 39} at byte "
+    assert printed in ended.lines[1]
     assert f" was {was!s} (0x{blocks[1, 43]:02x}) and is {now!s} (0x{other[1, 43]:02x});" in ended.lines[1]
 
 
-def test_the_dtype_of_a_configuration_is_told_only_where_plain_tensors_have_another(cli: Cli, tmp_path: Path) -> None:
+def test_the_dtype_of_a_configuration_is_reported_only_where_plain_tensors_have_another(
+    cli: Cli, tmp_path: Path
+) -> None:
     def of(name: str, **plain: Any) -> Path:
         folder = alone(tmp_path / name, "transformers-fp8-blocks")
         config = json.loads((folder / "config.json").read_text())
@@ -132,8 +134,10 @@ def test_the_dtype_of_a_configuration_is_told_only_where_plain_tensors_have_anot
     assert "note:" not in cli("compare", HERE / "source", of("fp8")).out
     plain = model(tmp_path / "plain", p__weight=WEIGHT)
     (plain / "config.json").write_text(json.dumps({"model_type": "llama", "dtype": "bfloat16"}))
-    told = "note: import: config.json says dtype bfloat16, and most weights are F32: transformers 5 loads them as BF16"
-    assert told in cli("compare", plain / "model.safetensors", plain).out
+    printed = (
+        "note: import: config.json says dtype bfloat16, and most weights are F32: transformers 5 loads them as BF16"
+    )
+    assert printed in cli("compare", plain / "model.safetensors", plain).out
 
 
 def by_auto_round(folder: Path) -> tuple[Path, Path]:
@@ -149,7 +153,7 @@ def by_auto_round(folder: Path) -> tuple[Path, Path]:
     return pair
 
 
-def test_what_packs_and_leaves_the_rest_is_told_the_policy_that_it_passes_with(cli: Cli, tmp_path: Path) -> None:
+def test_what_packs_and_leaves_the_rest_hears_the_policy_that_it_passes_with(cli: Cli, tmp_path: Path) -> None:
     pair = by_auto_round(tmp_path)
     ended = cli("compare", *pair, "--policy", "packed+rounded:F16")
     assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 3 tensors: 1 not made as meant")
@@ -158,11 +162,11 @@ def test_what_packs_and_leaves_the_rest_is_told_the_policy_that_it_passes_with(c
     assert cli("compare", *pair, "--policy", "packed").code == 0
 
 
-def test_keys_that_are_harmless_for_one_reason_are_told_in_one_line(cli: Cli, tmp_path: Path) -> None:
+def test_keys_that_are_harmless_for_one_reason_are_reported_in_one_line(cli: Cli, tmp_path: Path) -> None:
     pair = by_auto_round(tmp_path)
     start = "  configuration: different, and known to be harmless: "
-    (told,) = (line for line in cli("compare", *pair).lines if line.startswith(start))
-    many, _, rest = told.removeprefix(start).partition(" keys (it follows from the tensors, which are compared): ")
+    (printed,) = (line for line in cli("compare", *pair).lines if line.startswith(start))
+    many, _, rest = printed.removeprefix(start).partition(" keys (it follows from the tensors, which are compared): ")
     named = rest.split(", ")
     assert named[-1] == f"+{int(many) - 3} more (--all)"
     each = [line.removeprefix(start) for line in cli("compare", *pair, "--all").lines if line.startswith(start)]
@@ -170,9 +174,9 @@ def test_keys_that_are_harmless_for_one_reason_are_told_in_one_line(cli: Cli, tm
     assert len(each) == int(many)
 
 
-def test_the_dtype_of_weights_beside_packed_ones_is_told_as_theirs(cli: Cli, tmp_path: Path) -> None:
+def test_the_dtype_of_weights_beside_packed_ones_is_reported_as_theirs(cli: Cli, tmp_path: Path) -> None:
     source, packed = by_auto_round(tmp_path)
     config = json.loads((packed / "config.json").read_text())
     (packed / "config.json").write_text(json.dumps({**config, "dtype": "float16"}))
-    told = "and most weights that are not packed are BF16: transformers 5 loads them as F16"
-    assert f"  note: import: config.json says dtype float16, {told}" in cli("compare", source, packed).lines
+    printed = "and most weights that are not packed are BF16: transformers 5 loads them as F16"
+    assert f"  note: import: config.json says dtype float16, {printed}" in cli("compare", source, packed).lines
