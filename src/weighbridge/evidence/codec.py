@@ -58,8 +58,7 @@ def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
             written = {"rows": [json_value(plain(row)) for row in rows]}
         case model.Series(step=step, value=values):
             written = {"series": {"step": _put("q", step, arrays), "value": _put("d", values, arrays)}}
-    head = {name: plain(getattr(item, name)) for name in HEAD}
-    return {"measurement": head | {"value": written}}, arrays
+    return {"measurement": {name: plain(getattr(item, name)) for name in HEAD} | {"value": written}}, arrays
 
 
 def decode_measured(data: object, arrays: Arrays) -> Measured:

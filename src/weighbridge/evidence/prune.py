@@ -61,7 +61,6 @@ def dispensable(bundles: Sequence[Stored], *, before: dt.date | None, last: int)
 def remove(bundle: Stored) -> None:
     """Remove a bundle in one step; what a crash leaves is no bundle, and the next writer there clears it away."""
     try:
-        leaving = bundle.path.rename(bundle.path.with_name(f"{STAGE}{secrets.token_hex(8)}"))
-        shutil.rmtree(leaving)
+        shutil.rmtree(bundle.path.rename(bundle.path.with_name(f"{STAGE}{secrets.token_hex(8)}")))
     except OSError as problem:
         raise disk_error(problem, "the removal of the bundle", bundle.path) from None

@@ -18,8 +18,9 @@ def _of_the_first(_limits: Any) -> Push:
     return push
 
 
-@figure("|first sample / its reference - 1|", samples=lambda series, _limits: len(series.value[:1]),
-        running=_of_the_first)  # fmt: skip
+@figure(
+    "|first sample / its reference - 1|", samples=lambda series, _limits: len(series.value[:1]), running=_of_the_first
+)
 def first_off(series: Series, known: Series, _limits: Any) -> FigureValue:
     """Return by which share the first sample is off its reference."""
     value, reference = series.value[0], known.value[0]

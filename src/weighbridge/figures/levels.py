@@ -65,8 +65,10 @@ def _grown(limits: Any) -> Callable[[float, float], float | None]:
     return judge
 
 
-@figure("largest of (level - best level before it) / |first level, or the median of three samples that is below it|",
-        running=level_by_level(_lost_so_far))  # fmt: skip
+@figure(
+    "largest of (level - best level before it) / |first level, or the median of three samples that is below it|",
+    running=level_by_level(_lost_so_far),
+)
 def lost(series: Series, limits: Any) -> FigureValue:
     """Return which share of the loss at first a level lies above the best before it, at most, and where."""
     found = levels(series, limits.median_of)
@@ -82,8 +84,10 @@ def lost(series: Series, limits: Any) -> FigureValue:
     return FigureValue(ratio(rise, abs(first)) if rise else 0.0, more)
 
 
-@figure("largest of level / the greater of the first level and the level `window` samples before it",
-        running=most_of(level_by_level(_grown)))  # fmt: skip
+@figure(
+    "largest of level / the greater of the first level and the level `window` samples before it",
+    running=most_of(level_by_level(_grown)),
+)
 def growth(series: Series, limits: Any) -> FigureValue:
     """Return how many times a level is that of a window before it, or the first, whichever is greater, and where."""
     found = levels(series, limits.median_of)

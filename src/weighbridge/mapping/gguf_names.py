@@ -40,8 +40,7 @@ class Names:
     def __init__(self, architecture: str, candidate: Collection[str]) -> None:
         """Read the tables of the gguf package."""
         gguf, rows_of = _part("constants"), _part("tensor_mapping").TensorNameMap
-        listed = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-        arch = listed.get(architecture)
+        arch = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}.get(architecture)
         self._candidate = candidate
         kinds = {NUMBER.sub("{bid}", name, count=1) for name in candidate}
         kinds |= {kind.removesuffix(suffix) for kind in kinds for suffix in SUFFIXES}

@@ -211,8 +211,7 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
         raise SubjectError("no-rows", what, where=str(path), remedy=remedy)
     table = TableBuilder(str(path))
     table.add_mappings(rows)
-    banner = text.count("\n", 0, start)
-    counted = {"banner_lines": banner, "predictions_left_out": left_out}
+    counted = {"banner_lines": text.count("\n", 0, start), "predictions_left_out": left_out}
     if trainer and len(rows) < REGULAR and isinstance(every := document.get("logging_steps"), int):
         counted["logging_steps"] = every
     notes: Fields = {"rows_at": at, **{name: count for name, count in counted.items() if count}}

@@ -147,8 +147,7 @@ def structure(sections: Sequence[Section]) -> Iterator[Found]:
 def _passed(here: Here, one: Section) -> Iterator[LedgerPlace]:
     with contextlib.suppress(WeighbridgeError):  # evidence that cannot be read is reported with its section
         for each in cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates):
-            seen = bundle_evidence(each.bundle, each.finding)
-            if seen.as_sealed.sound:
+            if bundle_evidence(each.bundle, each.finding).as_sealed.sound:
                 yield place_in(each.bundle, each.finding, history(here.chains))
 
 

@@ -179,5 +179,4 @@ def check_file(here: Here, path: Path) -> Looked:
         rest = tuple(one for one in problems if one.code not in ("premise-not-run", "evidence-not-kept"))
         return Looked(problems=rest, counted={"drafts": 1, "citations": section.text.count("[ev:")})
     since, stood = taken_before(sections, None), history(here.chains)
-    known = Known(bundles=here.bundles, stood=stood, at=utc(here.now), refuted=since)
-    return look(text, str(path), known)
+    return look(text, str(path), Known(bundles=here.bundles, stood=stood, at=utc(here.now), refuted=since))

@@ -90,8 +90,7 @@ def run(
         work.mkdir()
         scratch.mkdir()
         ended = _ended(argv, work, environment({**os.environ, **hidden}, view, scratch), timeout_s)
-        now = found_under(view.base, roots)
-        fresh = (item for item, mark in now.items() if earlier.get(item) != mark)
+        fresh = (item for item, mark in found_under(view.base, roots).items() if earlier.get(item) != mark)
         # ".." and TMPDIR hold other files, too.
         beside = (item for item in left_behind(Path(sandbox), work) if item.what == RUN)
         found = dict.fromkeys((*left_behind(work, work), *beside, *fresh))

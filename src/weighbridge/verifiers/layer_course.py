@@ -195,8 +195,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary | No
     overlaid = dataclasses.replace(view, **part, layer_rows=tuple(kept))
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        rows = rows_by_name(again).values()
-        return kept == [_logged(row, step) for row in rows for step in row.step]
+        return kept == [_logged(row, step) for row in rows_by_name(again).values() for step in row.step]
 
     return Canary(name="another gradient in the last row", place=few[-1].tensor, views=(overlaid,), seen=seen)
 

@@ -26,7 +26,7 @@ from weighbridge.core import (
     read_regular_file,
     replace,
     sha256,
-)  # fmt: skip
+)
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, FileState, RunFile
 from weighbridge.run_logs.log_table import IS_NUMBER

@@ -56,8 +56,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     few = view.cut(spread(view.rows))
     if few.dense(STEP).state[-1:] != b"\x01":
         return NoCanary("the last row has no step")
-    strange = stranger(few, name)
-    damaged = few.overlaid(few.rows - 1, name, strange)
+    damaged = few.overlaid(few.rows - 1, name, stranger(few, name))
     column, steps = damaged.dense(name), damaged.dense(STEP)
     cells = zip(column.values, column.state, steps.values, steps.state, strict=True)
     numbers = ((value, step) for value, state, step, placed in cells if state == placed == NUMBER)

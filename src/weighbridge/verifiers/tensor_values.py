@@ -239,8 +239,7 @@ class _Pair:
             return row
         assert isinstance(self.candidate, UnpackedView)
         fitted = None if self.channels is None else self.channels.fitted(row.name)
-        factors = fitted and (fitted[0].values, fitted[1].values)
-        found = CodeErrors(rule, self.candidate.stored, factors)
+        found = CodeErrors(rule, self.candidate.stored, fitted and (fitted[0].values, fitted[1].values))
         for rows in unpacked_view.row_stretches(aligned, rule):
             found.add(rows, aligned.dtype)
         row = replace(row, relative_rmse=found.relative_rmse, error_in_steps=found.error_in_steps)

@@ -184,8 +184,7 @@ class Rule(BoundedFigure):
         for need in (OTHER, BASELINE) if last is not None else ():  # or each trial would walk over all of it
             if need in part:
                 steps = series_of(part, SAMPLES).step
-                near = between(series_of(part, need), (steps[0], steps[-1]))
-                part = kind.with_value(part, need, near)
+                part = kind.with_value(part, need, between(series_of(part, need), (steps[0], steps[-1])))
         narrower = last is not None and end != math.inf
         return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
 

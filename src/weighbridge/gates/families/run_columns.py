@@ -303,8 +303,7 @@ def without_placeholders(steps: str) -> tuple[Mutation[Any], ...]:
 def speed_moves(outcome: Outcome) -> Moves:
     """Return how to move the work that a wall time implies."""
     blocked = ("beyond-hardware",) if outcome is Outcome.BLOCKED else ()
-    breaks = Breaks(need=COLUMNS, row=StepColumn, blocked=blocked)
-    return breaks.beyond((
+    return Breaks(need=COLUMNS, row=StepColumn, blocked=blocked).beyond((
         "faster than any hardware", "beyond-hardware",
         lambda row, _, value: None if row.flops_per_s is None else replace(row, flops_per_s=value),
     ))  # fmt: skip

@@ -126,8 +126,7 @@ def _of_another_process(row: DeviceProbe, _limits: Limits) -> DeviceProbe:
 
 def _confirms_nothing(name: str, by: str, on: str = "", **shown: Any) -> Mutation[Any]:
     def change(row: DeviceProbe, limits: Limits) -> DeviceProbe | None:
-        mine = on in ("", row.resolved.partition(":")[0])
-        return _instead(row, limits, by, **shown) if mine else None
+        return _instead(row, limits, by, **shown) if on in ("", row.resolved.partition(":")[0]) else None
 
     return _breaks(name, "no-witness", change, f"not a run on {on}")
 

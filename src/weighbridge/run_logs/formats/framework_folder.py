@@ -36,8 +36,7 @@ def log_in(path: Path) -> Path | None:
     versions = sorted([*path.glob(f"version_*/{LIGHTNING}"), *path.glob(f"*/version_*/{LIGHTNING}")])
     if len(versions) > 1:
         raise several_runs(path, [str(one.relative_to(path)) for one in versions])
-    found = [path / LIGHTNING, *versions]
-    return next(filter(is_file, found), None)
+    return next(filter(is_file, [path / LIGHTNING, *versions]), None)
 
 
 def _ends(state: Path) -> int:
