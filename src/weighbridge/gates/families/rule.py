@@ -24,7 +24,7 @@ from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
 from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, compared_with, reference
-from weighbridge.gates.families.run_columns import FINITE, OF_STEPS, SAMPLES, ColumnGuard
+from weighbridge.gates.families.run_columns import COLUMNS, FINITE, OF_STEPS, SAMPLES, ColumnGuard
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 
@@ -134,26 +134,45 @@ class Rule(BoundedFigure):
         """Return the kind that this rule is."""
         levers = {**{name: LEVERS[name] for name in self.levers}, **self.own_levers}
         moved = {name: _in_samples(lever, window=self.window) for name, lever in levers.items()}
-        least = Doc("samples that there must be", ge=1, must="at least", moves=run_columns.ENDS)
+        least = Doc("samples that there must be", ge=1, must="at least", moves=run_columns.ends_early)
         steps = Doc("first and last step that are looked at; all without it")
         more: list[tuple[Any, ...]] = []
         if self.min_samples is not None:
             more.append(("min_samples", Annotated[int, least], self.min_samples))
         if self.window:
             more.append(("steps", Annotated[tuple[int, int] | None, steps], self.looked_at))
-        return run_columns.kind_of_column(
-            self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
-            clauses=self._clauses, check=self.check, cut=self._cut,
-            window=lambda limits, _: self._steps(limits), needs=self.relative.needs, figure=self.figure,
-            mutations=self.relative.mutations, families=(self.relative.family,) if self.relative.family else (),
+        blocked = dict.fromkeys(("too-few-samples", *self.relative.codes), Outcome.BLOCKED)
+        baseline = ("baseline",) if any("baseline" in need.of for need in self.relative.needs.values()) else ()
+        column = ("column", Annotated[str, Doc(self.means)], self.column)
+        return Kind(
+            name=self.name,
+            version=self.version,
+            roles=dict.fromkeys(("run", *baseline), SubjectKind.RUN),
+            needs={
+                SAMPLES: Need("step_series", of=("run",), options=("column",)),
+                COLUMNS: Need("step_columns", of=("run",)),
+                **self.relative.needs,
+            },
+            limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
+            measure=make_dataclass("Measure", [column], frozen=True, kw_only=True),
+            codes={
+                self.code: Outcome.FAIL,
+                **blocked,
+                **{code: outcome for one in self.guards for code, outcome in one.codes.items()},
+            },
+            judge=ClauseJudge(
+                lambda given: (*(clause for one in self.guards for clause in one.clauses(given)), *self._clauses(given))
+            ),
+            mutations=(*(mutation for one in self.guards for mutation in one.mutations), *self.relative.mutations),
+            columns=lambda _limits, measure: (measure.column,),
+            families=tuple(dict.fromkeys(filter(None, (*(one.family for one in self.guards), self.relative.family)))),
+            check=self.check,
+            cut=self._cut,
+            window=lambda limits, _: self._steps(limits),
+            figure=self.figure,
             final=self._final,
             tripwire=self._tripwire,
-            limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
-            codes={
-                self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED,
-                **dict.fromkeys(self.relative.codes, Outcome.BLOCKED),
-            },
-        )  # fmt: skip
+        )
 
     @property
     def _final(self) -> tuple[str, ...]:

@@ -7,21 +7,20 @@ import itertools
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, make_dataclass, replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from weighbridge.clauses import kind
-from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole
-from weighbridge.clauses.kind import At, Evidence, Kind, Mutated, Mutation, Need, rows_of, series_of, with_rows
+from weighbridge.clauses.clause import Clause, Requires, Whole
+from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, rows_of, series_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, in_rows
-from weighbridge.core import Doc, Fields, Outcome, Series, SubjectKind, plain
+from weighbridge.core import Fields, Outcome, Series, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
 from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
 
 SAMPLES, COLUMNS = "samples", "columns"
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
-EMPTY_NEEDS: Mapping[str, Need] = {}
 SPEED = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
 CUT = 1024  # samples that trials need of a long column
 
@@ -34,39 +33,6 @@ class ColumnGuard:
     codes: Mapping[str, Outcome]
     mutations: tuple[Mutation[Any], ...]
     family: str = "run-columns"
-
-
-def kind_of_column(
-    name: str, *, version: int, column: str, means: str = "the column that is judged", guards: Sequence[ColumnGuard],
-    limits: type[Any], clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
-    needs: Mapping[str, Need] = EMPTY_NEEDS, mutations: Sequence[Mutation[Any]] = (), families: Sequence[str] = (),
-    **more: Any,
-) -> Kind[Any]:  # fmt: skip
-    """Return a kind that judges one column of a run: `column`, where the contract names no other.
-
-    `needs` are further needs, which may be of the role `baseline`, another run.
-    """
-    roles = ("run", *(role for role in ("baseline",) if any(role in need.of for need in needs.values())))
-    return Kind(
-        name=name,
-        version=version,
-        roles=dict.fromkeys(roles, SubjectKind.RUN),
-        needs={
-            SAMPLES: Need("step_series", of=("run",), options=("column",)),
-            COLUMNS: Need("step_columns", of=("run",)),
-            **needs,
-        },
-        limits=limits,
-        measure=make_dataclass("Measure", [("column", Annotated[str, Doc(means)], column)], frozen=True, kw_only=True),
-        codes={**codes, **{code: outcome for one in guards for code, outcome in one.codes.items()}},
-        judge=ClauseJudge(
-            lambda given: (*(clause for one in guards for clause in one.clauses(given)), *clauses(given))
-        ),
-        mutations=(*(mutation for one in guards for mutation in one.mutations), *mutations),
-        columns=lambda _limits, measure: (measure.column,),
-        families=tuple(dict.fromkeys((*(one.family for one in guards), *families))),
-        **more,
-    )
 
 
 def place(evidence: Evidence) -> str:
@@ -278,26 +244,24 @@ def telling_speed(evidence: Evidence, _limits: object, places: Sequence[str]) ->
     return [name for name in places if name not in others]
 
 
-def without_placeholders(steps: str) -> tuple[Mutation[Any], ...]:
-    """Return the mutations of a window, the limit `steps`, in which no row may be a placeholder."""
+def _in_window(name: str, change: Callable[[StepColumn, int], StepColumn | None], at: At) -> Mutation[Any]:
+    return in_rows(
+        name, "placeholder-rows", COLUMNS, StepColumn, lambda row, limits: change(row, limits.steps[1]),
+        why="this column does not tell how quick a step was", outcome=Outcome.BLOCKED, at=at,
+    )  # fmt: skip
 
-    def breaks(name: str, change: Callable[[StepColumn, int], StepColumn | None], at: At) -> Mutation[Any]:
-        return in_rows(
-            name, "placeholder-rows", COLUMNS, StepColumn, lambda row, limits: change(row, getattr(limits, steps)[1]),
-            why="this column does not tell how quick a step was", outcome=Outcome.BLOCKED, at=at,
-        )  # fmt: skip
 
-    def timed(evidence: Evidence, limits: object, _places: Sequence[str]) -> Sequence[str]:
-        return telling_speed(evidence, limits, (place(evidence),))
+def _too_quick(row: StepColumn, at: int) -> StepColumn | None:
+    quick = column_basis.as_quick(row)
+    return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
 
-    def too_quick(row: StepColumn, at: int) -> StepColumn | None:
-        quick = column_basis.as_quick(row)
-        return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
 
-    return (
-        breaks("placeholders at the end", lambda row, at: _still(row, (at, at)), _the_judged),
-        breaks("steps too quick to have trained", too_quick, timed),
-    )
+NO_PLACEHOLDERS = (  # of a window, the limit `steps`, in which no row may be one
+    _in_window("placeholders at the end", lambda row, at: _still(row, (at, at)), _the_judged),
+    _in_window(
+        "steps too quick to have trained", _too_quick, lambda of, limits, _: telling_speed(of, limits, (place(of),))
+    ),
+)
 
 
 def speed_moves(outcome: Outcome) -> Moves:
@@ -309,25 +273,10 @@ def speed_moves(outcome: Outcome) -> Moves:
     ))  # fmt: skip
 
 
-def sample_moves(
-    code: str, outcome: Outcome, ways: Mapping[str, Callable[[array[int], array[float], Any], None]]
-) -> Moves:
-    """Return how to move the samples of a column: each way changes steps and samples in place, given the value."""
+def ends_early(limit: Limit) -> Iterator[Mutation[Any]]:
+    """Yield the mutation that ends a column before it has the samples that there must be."""
 
-    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
-        for way, change in ways.items():
+    def end(steps: array[int], samples: array[float]) -> None:
+        del steps[limit.value :], samples[limit.value :]
 
-            def moved(steps: array[int], samples: array[float], change: Any = change) -> None:
-                change(steps, samples, limit.value)
-
-            yield _in_samples(way, code, moved, outcome)
-
-    return moves
-
-
-def end(steps: array[int], samples: array[float], count: int) -> None:
-    """End a column after so many samples."""
-    del steps[count:], samples[count:]
-
-
-ENDS = sample_moves("too-few-samples", Outcome.BLOCKED, {"the run ends too early": end})
+    yield _in_samples("the run ends too early", "too-few-samples", end)

@@ -183,7 +183,7 @@ TIMES = ColumnGuard(
         _breaks("one step too few", "too-few-samples", _push_out),
         _breaks("one step again and again", "too-few-samples", _repeat, least=2),
         _breaks("one step twice", "repeated-steps", _twice),
-        *run_columns.without_placeholders("steps"),
+        *run_columns.NO_PLACEHOLDERS,
         _breaks("the last time is NaN", "not-a-time", _one(-1, math.nan)),
         _breaks("the last time is infinite", "not-a-time", _one(-1, math.inf)),
         _breaks("the first time is zero", "not-a-time", _one(0, 0.0)),
