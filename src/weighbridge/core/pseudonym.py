@@ -38,9 +38,8 @@ def key_file(environment: Mapping[str, str], platform: str = sys.platform) -> Pa
 
 def read_key(file: Path) -> bytes:
     """Read the key, creating it where there is none; an OSError where that fails, a ValueError where it holds none."""
-    if not exists(
-        file
-    ):  # it is written beside its place and linked there: one of two processes wins, neither reads half
+    # It is written beside its place and linked there: one of two processes wins, and neither reads half.
+    if not exists(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

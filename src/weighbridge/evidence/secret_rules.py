@@ -32,9 +32,7 @@ def rules() -> tuple[SecretRule, ...]:
     """Return the rules of secrets, read when a text is first looked at: judging again reads no table."""
     rows = table(TABLE)
     tokens = ((name, starts, f"(?:{'|'.join(map(re.escape, starts))}){rest}") for name, starts, rest in rows["tokens"])
-    forms = (
-        (*row[:2], re.sub(r"<([A-Z]+)>", lambda part: str(rows["parts"][part[1]]), row[2])) for row in rows["forms"]
-    )
+    forms = ((*row[:2], re.sub(r"<([A-Z]+)>", lambda one: str(rows["parts"][one[1]]), row[2])) for row in rows["forms"])
     return (
         *(SecretRule(name, tuple(map(str.lower, starts)), _START + form + _END) for name, starts, form in tokens),
         *(SecretRule(*row) for row in forms),

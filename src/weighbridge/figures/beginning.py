@@ -8,7 +8,7 @@ from weighbridge.figures.figure import FigureValue, Push, figure
 from weighbridge.figures.whole import ends
 
 
-def _of_the_first(_limits: Any) -> Push:
+def _first(_limits: Any) -> Push:
     found: list[float] = []
 
     def push(_step: int, value: float, reference: float) -> float:
@@ -18,9 +18,7 @@ def _of_the_first(_limits: Any) -> Push:
     return push
 
 
-@figure(
-    "|first sample / its reference - 1|", samples=lambda series, _limits: len(series.value[:1]), running=_of_the_first
-)
+@figure("|first sample / its reference - 1|", samples=lambda series, _limits: len(series.value[:1]), running=_first)
 def first_off(series: Series, known: Series, _limits: Any) -> FigureValue:
     """Return by which share the first sample is off its reference."""
     value, reference = series.value[0], known.value[0]

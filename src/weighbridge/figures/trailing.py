@@ -135,8 +135,6 @@ def spikes(series: Series, limits: Any) -> FigureValue:
 def jump(series: Series, limits: Any) -> FigureValue:
     """Return how many times a sample is the median of those before it, or of the first ones, at most."""
     first = at_first(series, limits)
-    found = (
-        (ratio(value, max(middle(before), first)), value, step) for step, value, before in trailing(series, limits)
-    )
-    worst, value, step = max(found)
+    seen = ((ratio(value, max(middle(before), first)), value, step) for step, value, before in trailing(series, limits))
+    worst, value, step = max(seen)
     return FigureValue(worst, {"step": step, "value": value, "window": limits.window})

@@ -57,9 +57,7 @@ def off(series: Series, *more: Any) -> FigureValue:
     return FigureValue(worst, {"step": step, "value": value, "reference": reference})
 
 
-@figure(
-    "largest |sample - declared|", running=most_of(lambda limits: lambda _step, value: abs(value - limits.declared))
-)
+@figure("largest |sample - declared|", running=most_of(lambda limits: lambda _, value: abs(value - limits.declared)))
 def undeclared(series: Series, limits: Any) -> FigureValue:
     """Return by how much a sample is off the number that was declared, at most, and where."""
     found = ((abs(value - limits.declared), value, step) for value, step in zip(series.value, series.step, strict=True))

@@ -42,7 +42,7 @@ TOO_MANY = _in_tensors.beyond(
     ("infinities", "not-finite", lambda _, __, many: {"nan": 0, "infinite": many}),
     ("both together", "not-finite", lambda _, __, many: {"nan": many - 1, "infinite": 1}),
 )
-CUT_SHORT = _in_tensors.beyond(
+CUT = _in_tensors.beyond(
     ("the end of a row", "zero-tail", lambda _, __, tail: _ending(tail, tail + 1)),
     ("a row and half of one", "zero-tail", lambda _, __, tail: _ending(3 * tail, 2 * tail)),
 )
@@ -56,9 +56,7 @@ class Limits:
     not_finite_at_most: Annotated[
         int, Doc("NaN and infinities in one tensor", ge=0, le=10**12, must="at most", moves=TOO_MANY)
     ] = 0
-    zero_tail_below_bytes: Annotated[int, Doc(TAIL, unit="bytes", gt=0, le=10**12, must="below", moves=CUT_SHORT)] = (
-        4096
-    )
+    zero_tail_below_bytes: Annotated[int, Doc(TAIL, unit="bytes", gt=0, le=10**12, must="below", moves=CUT)] = 4096
     may_end_in_zeros: Annotated[tuple[str, ...], Doc("globs of tensors that may end in zeros", tight="down")] = ()
     may_be_zero: Annotated[tuple[str, ...], Doc("globs of matrices that may be all zero", tight="down")] = ()
     may_repeat: Annotated[
@@ -166,9 +164,7 @@ KIND = Kind(
         _in_tensors("a matrix zeroed", "all-zero", **ZEROS, shape=(2, 2)),
         _in_tensors("a matrix of one head zeroed", "all-zero", **ZEROS, shape=(1, 2, 2)),
         _in_tensors("a copy of another", "repeated", lambda row, limits: _copied(row, limits, "another")),
-        _in_tensors(
-            "a copy of a tied one", "repeated", lambda row, limits: _copied(row, limits, *limits.may_repeat[:1])
-        ),
+        _in_tensors("a copy of a tied one", "repeated", lambda row, given: _copied(row, given, *given.may_repeat[:1])),
         _in_tensors("a path for a name", "name", name_flaws=("a path",)),
         _in_files("one byte more declared", "total-size", lambda row, _: {"declared_bytes": row.tensor_bytes + 1}),
         _in_files("one byte less declared", "total-size", lambda row, _: {"declared_bytes": row.tensor_bytes - 1}),

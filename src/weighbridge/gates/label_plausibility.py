@@ -64,9 +64,7 @@ class Limits:
     apart_above_bits: Annotated[
         float, _bits("that a reading which fits is better than the other", "above", faults.NO_BETTER)
     ] = 0.5
-    implausible_above_bits: Annotated[
-        float, _bits("excess of both readings", "above", faults.ALMOST_IMPLAUSIBLE, le=16)
-    ] = 1.5
+    implausible_above_bits: Annotated[float, _bits("excess of both readings", "above", faults.ALMOST, le=16)] = 1.5
     halves_alike_below_bits: Annotated[float, _bits(PAIRS, "below", faults.HALVES_APART, le=None, lt=1)] = 0.3
     random_from_bits: Annotated[
         float, _bits("entropy of halves that are noise, not pairs", "below", faults.HALVES_OF_NOISE)

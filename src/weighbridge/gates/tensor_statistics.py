@@ -15,7 +15,7 @@ from weighbridge.clauses.mutations import Moves, column_moves
 from weighbridge.core import Doc, SubjectKind, dataclass
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 
-LARGEST = 1e308
+MOST = 1e308
 
 
 def _moved(code: str) -> Moves:
@@ -28,12 +28,10 @@ class Bound:
 
     tensors: Annotated[str, Doc("glob over tensor names")]
     statistic: Annotated[str, Doc("of the finite elements", choices=STATISTICS)]
-    at_least: Annotated[
-        float | None, Doc("inclusive", ge=-LARGEST, le=LARGEST, must="at least", moves=_moved("below"))
-    ] = None
-    at_most: Annotated[
-        float | None, Doc("inclusive", ge=-LARGEST, le=LARGEST, must="at most", moves=_moved("above"))
-    ] = None
+    at_least: Annotated[float | None, Doc("inclusive", ge=-MOST, le=MOST, must="at least", moves=_moved("below"))] = (
+        None
+    )
+    at_most: Annotated[float | None, Doc("inclusive", ge=-MOST, le=MOST, must="at most", moves=_moved("above"))] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: 
     chains = ledger.chains()
     if place in chains:
         Causes(ledger=ledger, chains=chains).demand_successor_or_bundle(place, cause, now)
-    return _append_one(ledger, place, LedgerStep.RETIRE, fold.RETIRED, now, reason=reason, cause=cause)
+    return _append(ledger, place, LedgerStep.RETIRE, fold.RETIRED, now, reason=reason, cause=cause)
 
 
 def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: str, reason: str, now: datetime) -> str:
@@ -122,15 +122,11 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
         raise LedgerError("not-live", f"{place} passed without live evidence of a clean tool", remedy=remedy)
     if standing.failed_at is not None and seen.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL")
-    evidence = {"evidence_at": utc(seen.at), "outcome": seen.outcome}
-    return _append_one(
-        ledger, place, LedgerStep.DISCHARGE, fold.DISCHARGED, now, reason=reason, cause=amendment, **evidence
-    )
+    shown = {"evidence_at": utc(seen.at), "outcome": seen.outcome}
+    return _append(ledger, place, LedgerStep.DISCHARGE, fold.DISCHARGED, now, reason=reason, cause=amendment, **shown)
 
 
-def _append_one(
-    ledger: Ledger, place: LedgerPlace, step: LedgerStep, after: Status, now: datetime, **more: object
-) -> str:
+def _append(ledger: Ledger, place: LedgerPlace, step: LedgerStep, after: Status, now: datetime, **more: object) -> str:
     def decide(entries: Entries) -> Sequence[LedgerEntry]:
         standing = fold.fold(entries)
         if standing.status is after and entries[standing.heads[0]].cause == more["cause"]:

@@ -231,7 +231,7 @@ def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
             if share and len(set(np.sign(np.diff(values[begin:end]))) - {0}) < 2:  # what converges goes one way
                 continue
             first, last = (_step_at(steps, int(rows[place])) for place in (begin, end - 1))
-            near = dict(zip(("jump", "moves", "changes"), _distances(values, begin, end, begins, dust), strict=True))
+            near = dict(zip(("jump", "moves", "changes"), _nearby(values, begin, end, begins, dust), strict=True))
             one = Stretch(first_step=first, last_step=last, length=end - begin, value=value, dust=dust, **near)
             found[begin, end] = one
     likely = sorted(found.items(), key=lambda one: (1 - one[1].length) * math.log1p(min(one[1].jump, one[1].changes)))
@@ -242,9 +242,7 @@ def _step_at(steps: Dense, row: int) -> int | float | None:
     return _first(steps.values[row : row + 1][steps.known[row : row + 1]])
 
 
-def _distances(
-    values: Floats, begin: int, end: int, begins: NDArray[np.int64], dust: float
-) -> tuple[float, float, float]:
+def _nearby(values: Floats, begin: int, end: int, begins: NDArray[np.int64], dust: float) -> tuple[float, float, float]:
     """Return jump, moves and changes of a run of equal numbers among its neighbours, in units of their resolution."""
     sides = values[max(begin - NEAR - 1, 0) : begin], values[end : end + NEAR + 1]
     moves = [np.abs(np.diff(side)) for side in sides]

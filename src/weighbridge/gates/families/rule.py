@@ -243,9 +243,8 @@ class Rule(BoundedFigure):
             if given == "value":
                 return None
             own = {"first": samples.value[:1], "previous": samples.value[:-1]}.get(given)
-            known = next(
-                iter(self._beside(evidence, samples) if own is None else [own]), [math.nan] * len(samples.step)
-            )
+            references = self._beside(evidence, samples) if own is None else [own]
+            known = next(iter(references), [math.nan] * len(samples.step))
             bad = [step for step, value in zip(samples.step, known, strict=False) if not 0 < value < math.inf]
             return {"relative_to": given, "bad": len(bad), "first_step": bad[0]} if bad else None
 
@@ -275,9 +274,7 @@ def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
             for index, value in zip(at, some, strict=True):
                 values[index] = value
 
-        return lambda evidence, amount: run_columns.changed(
-            evidence, lambda steps, values: change(steps, values, amount)
-        )
+        return lambda of, amount: run_columns.changed(of, lambda steps, values: change(steps, values, amount))
 
     return of
 

@@ -244,7 +244,7 @@ def telling_speed(evidence: Evidence, _limits: object, places: Sequence[str]) ->
     return [name for name in places if name not in others]
 
 
-def _in_window(name: str, change: Callable[[StepColumn, int], StepColumn | None], at: At) -> Mutation[Any]:
+def _breaks(name: str, change: Callable[[StepColumn, int], StepColumn | None], at: At) -> Mutation[Any]:
     return in_rows(
         name, "placeholder-rows", COLUMNS, StepColumn, lambda row, limits: change(row, limits.steps[1]),
         why="this column does not tell how quick a step was", outcome=Outcome.BLOCKED, at=at,
@@ -257,10 +257,8 @@ def _too_quick(row: StepColumn, at: int) -> StepColumn | None:
 
 
 NO_PLACEHOLDERS = (  # of a window, the limit `steps`, in which no row may be one
-    _in_window("placeholders at the end", lambda row, at: _still(row, (at, at)), _the_judged),
-    _in_window(
-        "steps too quick to have trained", _too_quick, lambda of, limits, _: telling_speed(of, limits, (place(of),))
-    ),
+    _breaks("placeholders at the end", lambda row, at: _still(row, (at, at)), _the_judged),
+    _breaks("steps too quick to have trained", _too_quick, lambda of, given, _: telling_speed(of, given, (place(of),))),
 )
 
 

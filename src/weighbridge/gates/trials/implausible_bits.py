@@ -179,9 +179,7 @@ WRONG = too_many(
     ("both halves of every word alike", "pairs", _pairs),
 )
 IMPLAUSIBLE = too_many(("no reading fits", "implausible", _implausible))
-FEW = undecided(
-    ("stored", _words("nonzero")), ("swapped", lambda row, limits, many: _swapped(row, limits, nonzero=many))
-)
+FEW = undecided(("stored", _words("nonzero")), ("swapped", lambda row, given, many: _swapped(row, given, nonzero=many)))
 FEW_SYMBOLS = undecided(*_but_for("symbols", lambda symbols, _: int(symbols)))
 ONE_SIGN = undecided(
     *((f"negative, {way}", change) for way, change in _but_for("negative", _one_sign)),
@@ -196,7 +194,7 @@ STILL_FITS = undecided(
     ("the other reading better", _words("label", other=0.0)), ("swapped better", _words("label", swapped=0.0))
 )
 NO_BETTER = undecided(("no reading better", _no_better))
-ALMOST_IMPLAUSIBLE = undecided(
+ALMOST = undecided(
     ("both", lambda row, limits, bits: words(row, limits, label=_above(bits), other=bits)),
     ("the label's reading", _words("label")),
 )

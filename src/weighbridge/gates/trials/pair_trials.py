@@ -29,7 +29,7 @@ NARROWER: Mapping[str, tuple[str, ...]] = {  # dtypes that lose values, by the s
 Change: TypeAlias = Callable[[TensorPair, Any], Any]  # a pair, the fields that are new, or None
 
 
-def _is_another_matter(pair: TensorPair, _limits: Meant, code: str) -> bool:
+def _another_matter(pair: TensorPair, _limits: Meant, code: str) -> bool:
     """Return whether a pair has one side, or figures of its own where this code stands on others."""
     by_codes = pair.packed or ADAPTED in pair.reproduced
     if not two_sided(pair) or (by_codes and code in ("not-compared", "content", "bound", "overflow")):
@@ -37,9 +37,7 @@ def _is_another_matter(pair: TensorPair, _limits: Meant, code: str) -> bool:
     return pair.rescaled and code == "content"
 
 
-breaks = Breaks(
-    need="pairs", row=TensorPair, blocked=UNREAD, why="no tensor is on both sides", spares=_is_another_matter
-)
+breaks = Breaks(need="pairs", row=TensorPair, blocked=UNREAD, why="no tensor is on both sides", spares=_another_matter)
 _drops = Breaks(need="pairs", row=TensorPair, blocked=UNREAD, why="every tensor may be missing")
 _adds = Breaks(need="pairs", row=TensorPair, why="every tensor may be extra")
 
