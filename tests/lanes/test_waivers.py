@@ -293,7 +293,7 @@ def test_what_is_no_waiver_is_reported_with_its_place(tmp_path: Path, body: str,
     write(tmp_path, body)
     with pytest.raises(ContractError) as refused:
         read_waivers(tmp_path / "waivers.yaml", dt.datetime.combine(TODAY, dt.time(), tzinfo=dt.UTC))
-    assert told in str(refused.value)
+    assert printed in str(refused.value)
     assert f"{tmp_path}/waivers.yaml:{3 + (body.count(chr(10)) > 1)}:" in str(refused.value)
 
 

@@ -421,10 +421,10 @@ def test_what_is_constant_by_nature_is_a_fact_and_no_column(tmp_path: Path) -> N
     view = open_run(tmp_path / "a.jsonl")
     assert view.column_names == ("step", "loss", "seed")  # a seed that changes is a column
     assert (view.facts["n_parameters"], view.facts["preemption_count"]) == (124, 0)
-    told = {"roi_head/num_bg_samples": 3, "num_batches": 0.5, "index": 0, "accuracy": 1}
-    told |= {"H_v_thresh": 0.15, "target_stop_rate": 0.25, "train/ent_coef": 0.01, "target": 0.5}
+    logged = {"roi_head/num_bg_samples": 3, "num_batches": 0.5, "index": 0, "accuracy": 1}
+    logged |= {"H_v_thresh": 0.15, "target_stop_rate": 0.25, "train/ent_coef": 0.01, "target": 0.5}
     (tmp_path / "b.jsonl").write_text(
-        "".join(json.dumps({"step": at, "loss": 3.0 - at, **printed}) + "\n" for at in (0, 1))
+        "".join(json.dumps({"step": at, "loss": 3.0 - at, **logged}) + "\n" for at in (0, 1))
     )
     assert open_run(tmp_path / "b.jsonl").column_names == ("step", "loss", "num_batches", "accuracy", "target")
     kept = open_run(tmp_path / "a.jsonl", {"n_parameters": "n_parameters"})

@@ -84,11 +84,11 @@ class _Kernels(TorchFunctionMode):
             begins = part.register_forward_pre_hook(lambda *_, path=path: self._at.append(path))
             for hook in (begins, part.register_forward_hook(self._ended)):
                 self._hooks.callback(hook.remove)
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *raised: object) -> None:
-        super().__exit__(*raised)
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
         self._hooks.close()
 
     def _ended(self, *_: object) -> None:

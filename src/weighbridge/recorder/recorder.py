@@ -24,7 +24,6 @@ from weighbridge.recorder.device_audit import DeviceAudit
 from weighbridge.recorder.guarding import MisuseError, described, guarded, refuse_unknown
 from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning.layer_rows import Layers
-from weighbridge.recorder.passes.batches import Batches, HeldOut
 from weighbridge.recorder.passes.diagnostics import LOOKING, Diagnostics, OneLook
 from weighbridge.recorder.passes.kernels import KernelSample
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,7 +201,7 @@ def figures(answers: Sequence[Answer]) -> dict[str, Cell]:
         if not (some := [one for one in answers if one.probe.of == of]):
             continue
         loss, share = fmean(one.loss for one in some), fmean(one.written == one.probe.rest for one in some)
-        both = ((collections.Counter(one.written) & collections.Counter(one.probe.rest), one.probe) for one in some)
+        both = ((Counter(one.written) & Counter(one.probe.rest), one.probe) for one in some)
         tokens[of] = fmean(same.total() / len(probe.rest) for same, probe in both)  # wherever they were written
         found |= {f"{prefix}_exact": share, f"{prefix}_overlap": tokens[of]}
         of_trained = {"probe_loss": loss, "probes_missed": 1 - share}
