@@ -72,6 +72,7 @@ class Fault(NamedTuple):
     text: str = "text"  # or one word, noise, noise at two steps, or in every other row
     logged: float = 1.0  # by what the loss is multiplied for the log
     every: int = 50  # steps between two looks inside the model
+    gradients: bool = False  # held against differences of the loss, which takes some 20 steps once
     beside: str = ""  # the role that the first healthy run is bound to
 
 
@@ -121,6 +122,32 @@ def alike(model: Any, _optimizer: object, _step: int) -> None:
 def from_step(step: int, change: Callable[[Any], object]) -> Callable[[Any, Any, int], object]:
     """Return what changes the optimizer's groups in a step."""
     return lambda _model, optimizer, now: [change(group) for group in optimizer.param_groups if now == step]
+
+
+class Halved(torch.autograd.Function):
+    """The activation of a gated layer, whose backward gives half of its derivative."""
+
+    @staticmethod
+    def forward(context: Any, given: torch.Tensor) -> torch.Tensor:
+        """Return SiLU of it."""
+        context.save_for_backward(given)
+        return torch.nn.functional.silu(given)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        """Return half of what is right."""
+        (given,) = context.saved_tensors
+        gate = given.sigmoid()
+        half: torch.Tensor = gradient * gate * (1 + given * (1 - gate)) / 2
+        return half
+
+
+class Halving(torch.nn.Module):
+    """That activation as a part of a model."""
+
+    def forward(self, given: torch.Tensor) -> Any:
+        """Apply it."""
+        return Halved.apply(given)  # type: ignore[no-untyped-call]
 
 
 LAYER = r"layers\.2\."
@@ -173,6 +200,8 @@ FAULTS = {
     "double-loss": Fault("a logged loss that is twice the real one", "M2-LEAST", logged=2.0),
     "every-step": Fault("a look inside the model at every step", "M9", every=1),
     "another-seed": Fault("another seed as its replay", "1.6", beside="replay"),
+    "halved": Fault("an activation whose backward gives half of its derivative", "1.4-BACKWARD", gradients=True,
+                    at_first=lambda model: setattr(model.model.layers[2].mlp, "act_fn", Halving())),
     "reference": Fault("another seed as its reference", "1.4", beside="reference"),
     "baseline": Fault("a learning rate of a twentieth, beside a healthy baseline", "2.3", rate=0.05, beside="baseline"),
 }  # fmt: skip
@@ -229,7 +258,9 @@ def train(folder: Path, name: str, seed: int, fault: Fault) -> Path:
     )
     training, held_out = fed(seed, name, fault), batches(99, name, slice(900_000, None))
     kept = [next(held_out) for _ in range(4)]
-    diagnostics = Diagnostics(every=fault.every, classes=lambda _batch: torch.arange(BATCH) % 2)
+    diagnostics = Diagnostics(
+        every=fault.every, classes=lambda _batch: torch.arange(BATCH) % 2, gradients=fault.gradients
+    )
     with Recorder(folder, model, optimizer, vocab=VOCAB, seq_len=LENGTH, batch_size=BATCH, requested_steps=STEPS,
                   sampled=True, probe_every=5, requested_device="cpu",
                   diagnostics=diagnostics) as recorder:  # fmt: skip
