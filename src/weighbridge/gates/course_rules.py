@@ -13,14 +13,7 @@ from weighbridge.figures.trailing import jump, spikes
 from weighbridge.figures.waiting import silence, waited, worse
 from weighbridge.figures.whole import clipped, drop, spread, within
 from weighbridge.gates.families.levers import beyond_the_bound, lift, more_than, out_of_noise, violations
-from weighbridge.gates.families.relative import (
-    AS_GIVEN,
-    WITH_LOSS,
-    WITH_VOCABULARY,
-    RelativeTo,
-    ToLoss,
-    ToVocabulary,
-)  # fmt: skip
+from weighbridge.gates.families.relative import AS_GIVEN, WITH_LOSS, WITH_VOCABULARY, RelativeTo, ToLoss, ToVocabulary
 from weighbridge.gates.families.rule import Must, OfEnds, OfLevels, Rule
 from weighbridge.gates.families.run_columns import FINITE, OF_EVALUATIONS, RISING, genuine
 
