@@ -7,7 +7,6 @@ The trusted run is the reference in the candidate's dtype. All start from weight
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from weighbridge.core import (
     sha256,
 )
 from weighbridge.forward import local_pass
+from weighbridge.forward.arithmetic.products import in_words
 from weighbridge.forward.between_traces import equal_share, outcome_of
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
@@ -40,7 +40,6 @@ from weighbridge.views.model_view import ModelView
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
 GRAVE = 16  # times that: below it, no rounding of factors is looked for
-FEW_GLOBS = 4  # that are told one by one
 LOOKED_AT = 2  # odd points, each in passes that end there: the first may be a weight that is stored rounded
 EXPLAINED = 0.25  # of an error: a rounding that leaves no more over is the one
 COARSE = 0.1  # of a step that is a trusted run's own error: its rows may be no tokens, as those of experts in a batch
@@ -299,17 +298,9 @@ def forms_of(reference: ModelView, candidate: ModelView, dtype: str, tokens: Tok
     return forms
 
 
-def _said(products: Mapping[str, str]) -> str:
-    """Return in a few words what products take: by glob, or by the number of modules where a file says it of each."""
-    if len(products) > FEW_GLOBS:
-        counts = Counter(one for one in products.values() if one != "float32")
-        return ", ".join(f"{one} in {many} modules" for one, many in sorted(counts.items())) or "float32"
-    return ", ".join(one if glob == "*" else f"{glob}: {one}" for glob, one in sorted(products.items()))
-
-
 def _products(reference: ModelView, stack: Torch, found: Trace, passes: Passes) -> dict[str, Any]:
     """Return what is said of the candidate's products, and what its first odd point says of them."""
-    facts: dict[str, Any] = {"products": _said(reference.products)}
+    facts: dict[str, Any] = {"products": in_words(reference.products)}
     errors = {point: step.distance.all or 0.0 for point, step in passes.theirs.items()}
     least = {point: max(passes.ours[point].distance.all or 0.0, ROUNDOFF["float32"]) for point in errors}
     grave = WORTH_A_LOOK if reference.products else GRAVE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
@@ -17,6 +18,7 @@ from weighbridge.forward.trace_file import PRODUCTS
 Products: TypeAlias = Mapping[str, str]  # glob of module paths → rounding; the longest glob that fits counts
 AUTOCAST = "autocast_"  # of PyTorch: what it makes is held so, too
 PLAIN = "float32"
+FEW_GLOBS = 4  # that are told one by one
 
 
 def _cast(values: torch.Tensor, *, to: str) -> torch.Tensor:
@@ -64,6 +66,14 @@ def said_of(products: str | Mapping[str, str]) -> Products:
         what = "autocast computes the whole pass, and no part of it alone"
         raise SubjectError("products", what, remedy="say it for `*` and nothing else, or name a rounding for a part")
     return said
+
+
+def in_words(products: Products) -> str:
+    """Return in a few words what products take: by glob, or by the number of modules where a file says it of each."""
+    if len(products) > FEW_GLOBS:
+        counts = Counter(one for one in products.values() if one != "float32")
+        return ", ".join(f"{one} in {many} modules" for one, many in sorted(counts.items())) or "float32"
+    return ", ".join(one if glob == "*" else f"{glob}: {one}" for glob, one in sorted(products.items()))
 
 
 def by_stored_type(stored: str) -> str:
