@@ -32,7 +32,11 @@ class Finite:
         self.run, self.read = run, dict[Path, int]()
         self.advice: list[Any] = []
         self.unconfirmed: list[str] = []
+        self.notes: list[str] = []
         self.stand_still: Callable[[], object] = lambda: None
+
+    def late(self) -> str:
+        return ""
 
     def files(self) -> dict[Path, Any]:
         return {}

@@ -22,9 +22,10 @@ def test_a_healthy_run_is_not_stopped_and_stays_pending(tmp_path: Path) -> None:
     of = judges(tmp_path, tmp_path / "run")
     assert written(of, Writer(tmp_path / "run"), rows(120)) is None
     assert of.unconfirmed == []
-    assert {one.gate: (one.outcome, one.due) for one in of.pending()} == dict.fromkeys(
+    assert {one.gate.id: (one.judged, one.due_in_words) for one in of.gates if not one.done} == dict.fromkeys(
         ("METRICS", "LOW", "CORPUS", "LEARNS"), (None, "the run's end")
     )
+    assert of.waiting() == "4 until the run's end"
 
 
 @pytest.mark.parametrize("at", [1, 7, 64, 119])
@@ -86,9 +87,9 @@ def test_a_gate_that_cannot_be_judged_when_it_is_due_is_blocked_by_its_code(tmp_
     gates = GATES.splitlines()[-1].replace("kind:", "due: {after_s: 5}, kind:")
     of = judges(tmp_path, tmp_path / "run", gates)
     assert written(of, Writer(tmp_path / "run"), rows(4)) is None
-    assert [(one.outcome, one.due) for one in of.pending()] == [(None, "5 s after the start")]
+    assert of.waiting() == "1 until 5 s after the start"
     of.look(9.0)
-    assert [(one.outcome, one.code) for one in of.pending()] == [(Outcome.BLOCKED, "column-undecided")]
+    assert of.waiting() == "1 BLOCKED (column-undecided) when due"
 
 
 def test_a_gate_with_a_window_is_due_with_its_end(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_gate_with_a_window_is_due_with_its_end(tmp_path: Path) -> None:
         "with: {statistic: median, steps: [20, 49], below_ms: 50, min_samples: 30}}"
     )
     of = judges(tmp_path, tmp_path / "run", gates)
-    assert [one.due for one in of.pending()] == []
+    assert of.waiting() == ""
     found = written(of, Writer(tmp_path / "run"), rows(90))
     assert found is not None
     assert (found[0], found[1].gate) == (49, "FAST")
@@ -106,7 +107,7 @@ def test_a_gate_with_a_window_is_due_with_its_end(tmp_path: Path) -> None:
 def test_the_folder_may_come_after_the_watch_has_begun(tmp_path: Path) -> None:
     of = judges(tmp_path, tmp_path / "run")
     assert of.look(0.0) is None
-    assert {one.waits_for for one in of.pending()} == {"the first row"}
+    assert of.waiting() == "4 until the run's end"
     writer = Writer(tmp_path / "run")
     assert of.look(1.0) is None
     some = (row | ({"loss": math.nan} if row["step"] == 3 else {}) for row in rows(9))

@@ -34,6 +34,7 @@ gates:
     with: {required: [loss]}
     where: {ended: unknown}
 """
+LATE = "  - {id: GATE-SNAPSHOTS, title: s, kind: snapshot-cadence, subjects: {run: run}}\n"
 OVER_FILES = CONTRACT.replace("{kind: run}", "{kind: checkpoint}").replace("step-metrics", "checkpoint-integrity")
 Typed = Callable[..., Watched]
 
@@ -79,6 +80,46 @@ def test_a_broken_gate_stops_the_run_exits_1_and_keeps_it_from_going_on_until_re
     resumed = typed("--resume", "--contract", "c.yaml", "--", "true")
     assert [line["segment"] for line in resumed.lines("end")] == [1, 2]
     assert (resumed.code, resumed.sealed) == (1, True)  # the NaN lies there still
+
+
+def on_a_terminal(words: list[str], folder: Path) -> str:
+    """Return what a command prints on a terminal."""
+    ours, theirs = os.openpty()
+    environment = {**os.environ, **PATHS, "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "200"}
+    with subprocess.Popen(words, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        return b"".join(iter(lambda: _read(ours), b"")).decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # EIO: nobody holds the other end
+        os.close(terminal)
+        return b""
+
+
+def test_what_is_pending_and_until_when_is_told_on_a_terminal_and_gates_that_wait_to_all(
+    typed: Typed, tmp_path: Path
+) -> None:
+    waits = CONTRACT.replace("    with:", "    due: {step: 5}\n    with:") + LATE
+    (tmp_path / "waits.yaml").write_text(waits)
+    words = ["run", "--contract", "waits.yaml", "--", *TRAINER, "run", "--rows=30", "--hz=20"]
+    said = on_a_terminal([sys.executable, "-m", "weighbridge", "watch", *words], tmp_path)
+    assert "PENDING  gates: 1 until step 5, 1 until the run's end" in said
+    assert said.index("until step 5") < said.index("PASS")
+    late = "not judged before they are due: 1 of 2: GATE-SNAPSHOTS"
+    assert late in said
+    piped = typed("--resume", "--contract", "waits.yaml", "--", "true")
+    assert ("PENDING" in piped.err, late in piped.err) == (False, True)
+    assert [line["what"] for line in piped.lines("note") if line["why"] == late] == ["gates", "gates"]
+
+
+def test_a_log_that_is_not_followed_is_told_and_booked_while_the_run_goes_on(typed: Typed) -> None:
+    write = "mkdir run; echo none >run/steps.jsonl; sleep 1"
+    done = typed("--contract", "c.yaml", "--", "sh", "-c", write)
+    assert "is not followed: not a row of JSON" in done.err
+    assert [line["what"] for line in done.lines("note")] == ["a log:"]
 
 
 def test_usage_that_cannot_be_exits_2_and_starts_nothing(typed: Typed, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _watched(run: Path, words: Texts, request: VerifyRequest, asked: dict[str, A
     )
     if wanted.resume:
         judges.begin_again()
-    ended = Witness(wanted, judges, _say).run()
+    ended = Witness(wanted, judges, _say, live=sys.stderr.isatty()).run()
     if ended.unsealed:
         _say(f"{run} is reported, not witnessed: {ended.unsealed}")
     if ended.asked or not ended.started or (run.is_file() and not request.contracts):

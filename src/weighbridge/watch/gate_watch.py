@@ -53,6 +53,11 @@ class GateWatch:
         return self.gate.severity is model.Severity.REQUIRED
 
     @property
+    def is_late(self) -> bool:
+        """Return whether no row, no length of the log and no silence can break it before it is due."""
+        return self.run is None or not (self.kind.tripwire or self.kind.final or self.silent_s < math.inf)
+
+    @property
     def due_in_words(self) -> str:
         """Return when it is due."""
         found = f"step {self.due_step:g}" if self.due_step < math.inf else f"{self.due_s:g} s after the start"

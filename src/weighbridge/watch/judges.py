@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,18 +35,6 @@ class Stop:
     step: int | None
     code: str
     why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A gate that is not broken: when it is due, what it waits for, and once it was due what it came to."""
-
-    gate: str
-    instance: str
-    due: str
-    waits_for: str
-    outcome: Outcome | None = None  # None: PENDING
-    code: str = ""
 
 
 @dataclass(slots=True)
@@ -280,20 +269,24 @@ class Judges:
 
     # --- What is not decided, and the end ---------------------------------------------------------------------------
 
-    def pending(self) -> list[Pending]:
-        """Return every gate that is not broken: PENDING, or past its due what it came to."""
-        return [_pending(one, self.readings[id(one.run)] if one.run else None) for one in self.gates if not one.done]
+    def waiting(self) -> str:
+        """Say how many gates are PENDING and until when, and how many came to what when they were due."""
+        left = sorted((one for one in self.gates if not one.done), key=lambda one: (one.due_step, one.due_s))
+        states = (
+            f"{one.judged.outcome} ({one.judged.code}) when due" if one.judged else f"until {one.due_in_words}"
+            for one in left
+        )
+        return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
+
+    def late(self) -> str:
+        """Say which gates are not judged while rows come, or ""."""
+        ids = list(dict.fromkeys(one.gate.id for one in self.gates if one.is_late))
+        of_all = len({one.gate.id for one in self.gates})
+        return f"not judged before they are due: {len(ids)} of {of_all}: {', '.join(ids)}" if ids else ""
 
     def finish(self) -> tuple[ContractResult, ...]:
         """Verify the whole contracts of the run as it lies there, as `verify` does."""
         return verify(self.request, lambda _text: None)
-
-
-def _pending(one: GateWatch, reading: Reading | None) -> Pending:
-    waits = f"the judge of all rows, for `{one.broken.code}`" if one.broken else one.due_in_words
-    waits = "the first row" if reading and not reading.fed else waits
-    more: dict[str, Any] = {"outcome": one.judged.outcome, "code": one.judged.code} if one.judged else {}
-    return Pending(gate=one.gate.id, instance=one.instance, due=one.due_in_words, waits_for=waits, **more)
 
 
 def _until(events: Sequence[Fields], begun: int, step: float) -> Sequence[Fields]:

@@ -59,15 +59,15 @@ class Witnessed:
 class Witness:
     """One segment of a run, from the start of the command to the end of its last process."""
 
-    def __init__(self, asked: Asked, judges: Judges, tell: Callable[[str], None]) -> None:
-        self.asked, self.judges, self.tell = asked, judges, tell
+    def __init__(self, asked: Asked, judges: Judges, tell: Callable[[str], None], *, live: bool = False) -> None:
+        self.asked, self.judges, self.tell, self.live = asked, judges, tell, live  # what is PENDING is told live
         self.growth, self.mapped = Growth(run=asked.run, judged=judges.files), Mapped()
         self.redactor = redactor_here(own_key(), run=Path.cwd(), named=asked.command)
         self.signals: list[int] = []
         self.cpu_s, self.seen, self.standing = 0.0, 0, False
         self.booked: set[tuple[str, str]] = set()
         self.next_walk = self.next_sample = 0.0
-        self.paused = False
+        self.paused, self.waiting = False, ""
         self.left_behind: int | None = None
         self.stop: Found | None = None
         self.book: Book
@@ -196,6 +196,8 @@ class Witness:
             found = self.judges.look(now)
         except Exception as problem:  # noqa: BLE001 -- training goes on whatever a judge does
             self._once("judging", f"broke: {type(problem).__name__}; judged again at the end", str(problem))
+        for why in self.judges.notes:
+            self._once("a log:", why)
         if found is not None and self.asked.stops:
             self.stop = found
         elif found is not None:
@@ -223,11 +225,11 @@ class Witness:
             self.book.add(of.Finding(**_place(found), outcome="FAIL"))
             self.tell(f"FAIL  {found.gate}  {found.why}; the run goes on ({why})")
 
-    def _once(self, what: str, why: str, more: str) -> None:
+    def _once(self, what: str, why: str, more: str = "") -> None:
         if (what, why) not in self.booked:
             self.booked.add((what, why))
-            self.book.note(what, why)
-            self.tell(f"{what} {why} ({more})")
+            self.book.note(what, self.redactor.text(why))
+            self.tell(f"{what} {why} ({more})" if more else f"{what} {why}")
 
     def _reap(self) -> None:
         for new, gone in self.tree.reap():
@@ -239,6 +241,7 @@ class Witness:
 
     def _walk(self, now: float) -> list[Seen]:
         """Look at the tree and the clock; at cadence book what it uses and how far the logs are."""
+        self._say_pending()
         alive = self.tree.alive()
         for one in alive:
             if one.key not in self.tree.known:
@@ -261,6 +264,14 @@ class Witness:
             self.tree.foreign.clear()
         self.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (time.monotonic() - now))
         return alive
+
+    def _say_pending(self) -> None:
+        """Say which gates are judged late, once, and on a terminal what is PENDING, whenever it is something else."""
+        if late := self.judges.late():
+            self._once("gates", late)
+        if self.live and (waiting := self.judges.waiting()) not in ("", self.waiting):
+            self.waiting = waiting
+            self.tell(f"PENDING  gates: {waiting}")
 
     def _appeared(self, one: Seen) -> None:
         self.seen += 1
