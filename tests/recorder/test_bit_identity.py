@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.recorder.scenarios import learnt, loop  # noqa: E402
+
+from weighbridge.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch warns of itself while it compiles
 
@@ -90,3 +94,35 @@ def test_what_is_learnt_and_what_is_compiled_are_the_same_with_and_without(
     assert all(one["why"] for one in sampled)  # of the host alone no device tells
     assert [bool(one.get("ops")) for one in sampled][1:] == ["compiled" not in way] * (len(sampled) - 1)
     assert len(sampled) > 1
+
+
+class Hooked(torch.nn.Linear):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.register_forward_hook(doubled)
+
+
+def doubled(_: object, __: object, output: Any) -> Any:
+    return output * 2
+
+
+def pickled(model: Any) -> Any:
+    torch.save(model, file := io.BytesIO())
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.deepcopy], ids=["pickled", "copied"])
+def test_a_model_that_is_recorded_is_saved_and_copied_whole_and_the_copy_is_not_recorded(
+    copied: Any, tmp_path: Path
+) -> None:
+    model, rows = Hooked(), torch.ones(2, 3)
+    with Recorder(tmp_path / "run", model, torch.optim.SGD(model.parameters(), lr=0.1)) as recorder:
+        other = copied(model)
+        assert torch.equal(other(rows), model(rows))
+        (loss := model(rows).sum()).backward()
+        recorder.step(loss)
+    assert len(other._forward_hooks) == 1
+    assert not other._forward_pre_hooks
+    assert "__getstate__" not in {**vars(other), **vars(model)}
+    assert copied(model)._forward_hooks.keys() == model._forward_hooks.keys()

@@ -47,6 +47,8 @@ class HookPoints:
             model.register_forward_pre_hook(self._forward_begins, with_kwargs=True),
             model.register_forward_hook(self._forward_ended, with_kwargs=True),
         ]
+        own = {one.id for one in self._handles}
+        vars(model)["__getstate__"] = lambda: unwatched(model, own)  # what pickle and copy ask for
         if optimizer is not None:
             # What looks at an update runs as it is, even inside a function that somebody compiles.
             before, after = map(torch.compiler.disable, (self._update_begins, self._update_ended))
@@ -58,6 +60,7 @@ class HookPoints:
 
     def close(self) -> None:
         """Look no more."""
+        vars(self._watched.model).pop("__getstate__", None)
         while self._handles:
             self._handles.pop().remove()
 
@@ -186,6 +189,17 @@ class HookPoints:
     def _update_ended(self) -> None:
         self._watched.updated = True
         self.tell("update_ended")
+
+
+def unwatched(model: torch.nn.Module, hooks: set[int]) -> Any:
+    """Return the state that a pickle or a copy of a model takes: without these hooks, which belong to the run."""
+    state: Any = type(model).__getstate__(model)  # type: ignore[no-untyped-call,unused-ignore]
+    if not isinstance(state, dict):  # a class with slots, or one that says otherwise what it is
+        return state
+    state = {name: value for name, value in state.items() if name != "__getstate__"}
+    for name in (name for name in state if name.startswith("_forward_") and "hooks" in name):
+        state[name] = type(state[name])((key, hook) for key, hook in state[name].items() if key not in hooks)
+    return state
 
 
 def differentiable(output: Any) -> torch.Tensor | None:
