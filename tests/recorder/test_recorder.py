@@ -708,3 +708,20 @@ def test_spawned_ranks_without_an_environment_write_a_directory_each_and_learn_t
     assert sorted(path.name for path in (tmp_path / "early").iterdir()) == ["rank-0", "rank-1"]
     with pytest.raises(SubjectError, match="a run of 2 ranks: rank-0, rank-1"):
         open_run(tmp_path / "late")
+
+
+def test_a_script_that_updates_by_hand_has_its_norms_and_no_step_that_is_taken_for_idle(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, rows = torch.nn.Linear(4, 2), torch.randn(8, 4)
+    with Recorder(tmp_path / "run", model) as recorder:
+        for _ in range(4):
+            model.zero_grad()
+            (loss := model(rows).square().mean()).backward()
+            norm = torch.nn.utils.get_total_norm([one.grad for one in model.parameters()])
+            for one in model.parameters():
+                one.data.add_(one.grad, alpha=-0.1)
+            recorder.step(loss)
+    found = [json.loads(line) for line in (tmp_path / "run" / "steps.jsonl").read_text().splitlines()]
+    assert len(found) == 4
+    assert not any("gradients_finite" in row for row in found)
+    assert found[-1]["grad_norm"] == pytest.approx(float(norm), rel=1e-5)

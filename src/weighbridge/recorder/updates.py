@@ -76,11 +76,13 @@ class Norms(Channel):
             self._arrived = self._arrived / scale.to(self._arrived.device)
 
     def row(self) -> Mapping[str, Cell]:
-        """Return both; of a step without an update, whether the gradients were finite."""
+        """Return both; of a step in which the optimizer made no update, whether the gradients were finite."""
         arrived, used = self._arrived, self._used
         self._arrived = self._used = None
         if used is None and self.watched.compiled:
             used = self._norm(self.watched.gradients())
+        if used is None and self.watched.optimizer is None:  # a script that updates by hand: nobody knows when
+            return {} if arrived is None else {"grad_norm": arrived}
         if used is None:
             return {"gradients_finite": None if arrived is None else torch.isfinite(arrived)}
         return {"grad_norm": used if arrived is None else arrived, "grad_norm_used": used}
