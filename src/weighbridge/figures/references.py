@@ -43,8 +43,11 @@ def _worst_so_far(limits: Any) -> Push:
     return push
 
 
-@figure("the worst sample, `violations` worse ones apart, as it is, or over its reference", samples=judged,
-        running=_worst_so_far)  # fmt: skip
+@figure(
+    "the worst sample, `violations` worse ones apart, as it is, or over its reference",
+    samples=judged,
+    running=_worst_so_far,
+)
 def extreme(series: Series, *more: Any) -> FigureValue:
     """Return the worst sample that is left when as many as may violate the bound are taken away, and where it is."""
     *others, limits = more
@@ -59,9 +62,12 @@ def extreme(series: Series, *more: Any) -> FigureValue:
 
 
 SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "last": operator.itemgetter(-1), "lowest": min, "highest": max,
-    "mean": lambda values: math.fsum(values) / len(values), "median": lambda values: middle(sorted(values)),
-}  # fmt: skip
+    "last": operator.itemgetter(-1),
+    "lowest": min,
+    "highest": max,
+    "mean": lambda values: math.fsum(values) / len(values),
+    "median": lambda values: middle(sorted(values)),
+}
 
 
 @figure("the last, lowest, highest, mean or median sample, as it is, or over that of its reference")

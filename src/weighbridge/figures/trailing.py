@@ -128,10 +128,12 @@ def spikes(series: Series, limits: Any) -> FigureValue:
     return FigureValue(len(found), {**asked, **listed})
 
 
-@figure("largest of value / median of the window before it", source="gradient spikes: 10 × the median of 30",
-        samples=with_a_window, running=most_of(sample_by_sample(
-            lambda value, before, first, _limits: ratio(value, max(middle(before), first))
-        )))  # fmt: skip
+@figure(
+    "largest of value / median of the window before it",
+    source="gradient spikes: 10 × the median of 30",
+    samples=with_a_window,
+    running=most_of(sample_by_sample(lambda value, before, first, _limits: ratio(value, max(middle(before), first)))),
+)
 def jump(series: Series, limits: Any) -> FigureValue:
     """Return how many times a sample is the median of those before it, or of the first ones, at most."""
     first = at_first(series, limits)

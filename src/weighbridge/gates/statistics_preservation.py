@@ -78,9 +78,12 @@ def clauses(limits: Limits) -> Sequence[Clause]:
 
 
 KIND = Kind(
-    name="statistics-preservation", version=2,
+    name="statistics-preservation",
+    version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename"))},
-    limits=Limits, measure=Look, codes=codes("changed", blocked=("not-measured", "names-nothing")),
+    limits=Limits,
+    measure=Look,
+    codes=codes("changed", blocked=("not-measured", "names-nothing")),
     judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
-)  # fmt: skip
+)

@@ -237,8 +237,11 @@ def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> 
 _in_tensors = Breaks(need="tensors", row=TensorHealth)
 
 KIND = kind.Kind(
-    name="tensor-coverage", version=4, roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={"tensors": Need("tensor_health", of=FILE), "facts": Need("facts", of=FILE, optional=True)}, limits=Limits,
+    name="tensor-coverage",
+    version=4,
+    roles={"candidate": SubjectKind.CHECKPOINT},
+    needs={"tensors": Need("tensor_health", of=FILE), "facts": Need("facts", of=FILE, optional=True)},
+    limits=Limits,
     codes=kind.codes(
         "missing", "empty", "untied", "extra", "dtype", "count", "stated", blocked=("nothing-there", "not-stated")
     ),
@@ -259,4 +262,4 @@ KIND = kind.Kind(
         Mutation("everything taken away", "nothing-there", _all_gone, Outcome.BLOCKED),
     ),
     check=check,
-)  # fmt: skip
+)

@@ -171,11 +171,8 @@ class End:
     not_witnessed: Mapping[str, str]
 
 
-KINDS: Mapping[str, type[Any]] = MappingProxyType({
-    **{one.__name__.lower(): one for one in (Begin, Process, Gone, Sample, Libraries, Clock, Note)},
-    **{one.__name__.lower(): one for one in (Finding, Stop, Signal, Release, End)},
-    "rows": RowCount,
-})  # fmt: skip
+OWN = (Begin, Process, Gone, Sample, Libraries, Clock, Note, Finding, Stop, Signal, Release, End)
+KINDS: Mapping[str, type[Any]] = MappingProxyType({one.__name__.lower(): one for one in OWN} | {"rows": RowCount})
 NAMES = {form: kind for kind, form in KINDS.items()}
 
 

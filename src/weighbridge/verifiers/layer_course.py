@@ -24,13 +24,13 @@ ALWAYS = (-math.inf, math.inf)
 ALIKE = 0.01  # of a norm: what adding up in another order, and printing, may change
 RECORD = "record the run with weighbridge.recorder.Recorder(…, probe_every=50), which writes layers.jsonl"
 BLOCK = re.compile(r"((?:.*?\.)?\d+)\.")  # a layer, by the first number in a name
-ROLES = tuple((role, re.compile(pattern, re.IGNORECASE)) for role, pattern in (
+ROLES = (
     (Role.KEY_BIAS, r"(?:^|[._])(?:k|key|keys|wk|k_proj|key_proj|k_lin)\.bias$"),
     (Role.NORM, r"(?:^|[._])(?:\w*norm\w*|ln|ln_?\w|bn\d*)(?:\.|$)"),
     (Role.EMBEDDING, r"(?:^|[._])(?:\w*embed\w*|wte|wpe|emb)(?:\.|$)"),
     (Role.HEAD, r"(?:^|\.)(?:lm_head|head|classifier|score|decoder|output|unembed)\.(?:weight|bias)$"),
     (Role.BIAS, r"(?:^|[._])bias$"),
-))  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def layer_of(name: str) -> str:
 
 def role_of(name: str) -> Role:
     """Return what a tensor is for, as its name tells."""
-    return next((role for role, pattern in ROLES if pattern.search(name)), Role.MATRIX)
+    return next((role for role, pattern in ROLES if re.search(pattern, name, re.IGNORECASE)), Role.MATRIX)
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:

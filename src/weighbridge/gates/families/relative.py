@@ -19,13 +19,16 @@ COLUMN, LN_VOCAB, VOCAB = "column:", "ln_vocab", "vocab"
 FORM = "value, first, previous, baseline, ln_vocab or column:NAME"
 REFERENCES: Mapping[str, Need] = {
     OTHER: Need(
-        "step_series", of=("run",), of_limits=lambda limits: {"column": str(limits["relative_to"])[len(COLUMN) :]},
+        "step_series",
+        of=("run",),
+        of_limits=lambda limits: {"column": str(limits["relative_to"])[len(COLUMN) :]},
         when=lambda limits: str(limits.get("relative_to", "")).startswith(COLUMN),
     ),
-    BASELINE: Need("step_series", of=("baseline",), options=("column",),
-                   when=lambda limits: limits.get("relative_to") == BASELINE),
+    BASELINE: Need(
+        "step_series", of=("baseline",), options=("column",), when=lambda limits: limits.get("relative_to") == BASELINE
+    ),
     FACTS: Need("facts", of=("run",), when=lambda limits: limits.get("relative_to") == LN_VOCAB),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,10 +265,12 @@ NO_PLACEHOLDERS = (  # of a window, the limit `steps`, in which no row may be on
 def speed_moves(outcome: Outcome) -> Moves:
     """Return how to move the work that a wall time implies."""
     blocked = ("beyond-hardware",) if outcome is Outcome.BLOCKED else ()
-    return Breaks(need=COLUMNS, row=StepColumn, blocked=blocked).beyond((
-        "faster than any hardware", "beyond-hardware",
-        lambda row, _, value: None if row.flops_per_s is None else replace(row, flops_per_s=value),
-    ))  # fmt: skip
+    breaks = Breaks(need=COLUMNS, row=StepColumn, blocked=blocked)
+    return breaks.beyond(("faster than any hardware", "beyond-hardware", _faster))
+
+
+def _faster(row: StepColumn, _limits: object, value: float) -> StepColumn | None:
+    return None if row.flops_per_s is None else replace(row, flops_per_s=value)
 
 
 def ends_early(limit: Limit) -> Iterator[Mutation[Any]]:

@@ -18,9 +18,12 @@ OF_A_PROCESS = ("host", "pid", "started")  # one run is told from another by the
 OWN = (*OF_A_PROCESS, "run", "attempt", "rank", LOG, BEGAN, ENDED)  # what two runs of one program state otherwise
 INCOMPLETE = ("not-compared", "too-few-steps", "one-sided", "stands-still")
 BREAKS = Breaks(
-    need=COLUMNS, row=ColumnAgreement, blocked=INCOMPLETE, why="no such column is judged",
+    need=COLUMNS,
+    row=ColumnAgreement,
+    blocked=INCOMPLETE,
+    why="no such column is judged",
     spares=lambda row, limits, code: not limits.asks(code, row.column),
-)  # fmt: skip
+)
 BREAKS_FACTS = Breaks(need=FACTS, row=FactAgreement)
 NEEDS = {COLUMNS: "column_agreement", FACTS: "fact_agreement"}
 FEWER = BREAKS.beyond(("fewer steps", "too-few-steps", lambda _row, _limits, value: {"steps": value}))
