@@ -70,12 +70,16 @@ def own_weights(reference: ModelView, candidate: ModelView) -> Iterator[tuple[st
     elif isinstance(stack, Stack) and stack.weights:
         yield from stack.weights.items()
     elif (path := candidate.weights_file()) is not None:
-        source, target = both_unpacked((open_checkpoint(path), open_checkpoint(_checkpoint(reference))))
-        for name, pairing in planned(source, target, {}).pairings.items():
-            aligned = AlignedTensor(source, target, pairing)
-            if aligned.dtype:
-                parts = [decode(words, aligned.dtype).astype(np.float32) for words in aligned.predicted()]
-                yield name, np.concatenate(parts).reshape(target.tensor(name).shape)
+        yield from _mapped(path, _checkpoint(reference))
+
+
+def _mapped(path: Path, reference: Path) -> Iterator[tuple[str, NDArray[Any]]]:
+    source, target = both_unpacked((open_checkpoint(path), open_checkpoint(reference)))
+    for name, pairing in planned(source, target, {}).pairings.items():
+        aligned = AlignedTensor(source, target, pairing)
+        if aligned.dtype:
+            parts = [decode(words, aligned.dtype).astype(np.float32) for words in aligned.predicted()]
+            yield name, np.concatenate(parts).reshape(target.tensor(name).shape)
 
 
 def _checkpoint(reference: ModelView) -> Path:
