@@ -147,7 +147,7 @@ def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]
     keys = allowed[:, 0].sum(-1)
     both = query[0], key[0].repeat_interleave(query.shape[1] // key.shape[1], 0)
     few = [one[:, spread(one.shape[1], GRID)].float() for one in both]
-    scaling = named.get("scaling")
+    scaling = named.get("scaling", named.get("scale"))
     products = few[0] @ few[1].mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     at = torch.tensor(rows, device=query.device).repeat(sequences) + length - query.shape[2]
     before = (at - 1).clamp_min(0)[:, None, None].expand(-1, seen.shape[1], 1)

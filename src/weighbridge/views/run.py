@@ -34,7 +34,7 @@ CONSTANT = frozenset({
 })  # fmt: skip
 # And so may be a whole number of something, such as detectron2's samples an image, and a bound that a script sets.
 COUNT = re.compile(r"(?:.*/)?num_\w+")
-SETTING = re.compile(r"(?:.*[_/])?(?:thresh|threshold|coef|coeff)|(?:.*/)?target_\w+")
+SETTING = re.compile(r"(?:.*[_/])?(?:thresh|threshold|coef|coeff)|(?:.*/)?target_(?!\w*_share)\w+")
 # The Trainer prints seconds to four decimals: of an evaluation in less than a millisecond they are always the same.
 QUICK, MILLISECOND = re.compile(r"(?:.*[_/])?runtime"), 1e-3
 
