@@ -11,13 +11,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
 
 from weighbridge.forward import points
+from weighbridge.forward.arithmetic.listening import listening, passes_of
 
 ROWS, GRID = 32, 32
 TELLING = 4  # keys, of fewer a row says nothing of a head
@@ -50,10 +50,11 @@ def attending(model: torch.nn.Module) -> Iterator[tuple[list[AttentionMap], list
     found: list[AttentionMap] = []
     lacking: list[str] = []
 
+    busy = False  # with a call that is shown already
+
     def attend(path: str, function: Any, part: Any, *given: Any, **named: Any) -> Any:
-        if inner.busy:
-            return function(part, *given, **named)
-        inner.busy = True
+        nonlocal busy
+        busy = True
         try:
             query, key, _value, *more = given
             found.append(_map(path, function, (part, query, key, *more), named))
@@ -62,44 +63,17 @@ def attending(model: torch.nn.Module) -> Iterator[tuple[list[AttentionMap], list
         try:
             return function(part, *given, **named)
         finally:
-            inner.busy = False
+            busy = False
 
-    with points.attending(model, attend), _Kernels(model, attend) as inner:
+    def call(function: Any, given: Any, named: Any) -> Any:
+        if function is not scaled_dot_product_attention or busy or len(given) < 3 or given[0].dim() != 4:
+            return function(*given, **named)
+        return attend(paths[-1], _as_the_interface, None, *given, **named)[0].transpose(1, 2)
+
+    with points.attending(model, attend), passes_of(model) as paths, listening(call=call):
         yield found, lacking
     if not found and not lacking:
         lacking.append("nothing calls scaled_dot_product_attention or Transformers' AttentionInterface")
-
-
-class _Kernels(TorchFunctionMode):
-    """Shows calls of PyTorch's own kernel with the path of the module that makes them, unless somebody is `busy`."""
-
-    def __init__(self, model: torch.nn.Module, attend: Callable[..., Any]) -> None:
-        super().__init__()
-        self.busy, self._model, self._attend = False, model, attend
-        self._at = [""]
-        self._hooks = contextlib.ExitStack()
-
-    def __enter__(self) -> Self:
-        for path, part in self._model.named_modules():
-            begins = part.register_forward_pre_hook(lambda *_, path=path: self._at.append(path))
-            for hook in (begins, part.register_forward_hook(self._ended)):
-                self._hooks.callback(hook.remove)
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        self._hooks.close()
-
-    def _ended(self, *_: object) -> None:
-        self._at.pop()
-
-    def __torch_function__(self, function: Any, _types: Any, given: Any = (), named: Any = None) -> Any:
-        named = named or {}
-        if function is not scaled_dot_product_attention or self.busy or len(given) < 3 or given[0].dim() != 4:
-            return function(*given, **named)
-        found: torch.Tensor = self._attend(self._at[-1], _as_the_interface, None, *given, **named)[0]
-        return found.transpose(1, 2)
 
 
 def _as_the_interface(_part: object, *given: Any, **named: Any) -> tuple[torch.Tensor]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeAlias
 
 from weighbridge.core import SubjectError, torch
 from weighbridge.core.data import table
-from weighbridge.forward.arithmetic.listening import listening
+from weighbridge.forward.arithmetic.listening import listening, passes_of
 from weighbridge.forward.arithmetic.rough import attention
 from weighbridge.forward.trace_file import PRODUCTS
 
 Products: TypeAlias = Mapping[str, str]  # glob of module paths → rounding; the longest glob that fits counts
 AUTOCAST = "autocast_"  # of PyTorch: what it makes is held so, too
 PLAIN = "float32"
-FEW_GLOBS = 4  # that are told one by one
+FEW_GLOBS = 4  # that are named one by one
 
 
 def _cast(values: torch.Tensor, *, to: str) -> torch.Tensor:
@@ -101,13 +101,6 @@ def rounded(module: torch.nn.Module, products: Products) -> Iterator[None]:
         return
     weights = {one.untyped_storage().data_ptr() for one in (*module.parameters(), *module.buffers())}
     factors = {getattr(getattr(torch.ops.aten, name), "default"): at for name, at in FACTORS.items()}  # noqa: B009
-    inside: list[str] = [""]
-
-    def enter(path: str) -> Callable[..., None]:
-        return lambda *_: inside.append(path)
-
-    def leave(*_: object) -> None:
-        inside.pop()
 
     def operation(func: Any, args: Any, kwargs: Any) -> Any:
         said = rounding_of(inside[-1], products) if func in factors else PLAIN
@@ -124,11 +117,7 @@ def rounded(module: torch.nn.Module, products: Products) -> Iterator[None]:
         apart = fused and rounding_of(inside[-1], products) != PLAIN
         return (attention if apart else func)(*args, **kwargs)
 
-    with ExitStack() as stack:
-        for path, part in module.named_modules():
-            stack.callback(part.register_forward_pre_hook(enter(path)).remove)
-            stack.callback(part.register_forward_hook(leave, always_call=True).remove)
-        stack.enter_context(listening(operation, call))
+    with passes_of(module) as inside, listening(operation, call):
         yield
 
 
