@@ -22,6 +22,7 @@ INSIDE = (
     *("redundant_heads_share", "dead_heads_share", "head_content", "largest_logit", "embedding_cka"),
     *("spectral_norm", "slice_ppl", "logits_gain", "loss_float64", "class_tax", "gradient_error"),
 )
+ASKED_FOR = {"class_tax": "classes=…", "gradient_error": "gradients=True"}  # of them, by what Diagnostics is given
 BY = "what tells where epochs begin: corpus_position, tokens, or sampled where none do"
 
 

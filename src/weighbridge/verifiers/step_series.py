@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
-from weighbridge.quantities.runs import INSIDE
+from weighbridge.quantities.runs import ASKED_FOR, INSIDE
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.units import promised_unit
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
@@ -28,9 +28,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         why = f"the run logs no column {name!r}; it logs {', '.join(view.column_names)}"
         remedy = f"log it, as rec.step(loss, {name}=…), or map it in the contract's `columns:` to what the log calls it"
         if name in INSIDE:
-            of_classes, looked = name == "class_tax", not {*view.column_names}.isdisjoint(INSIDE)
-            give = f"give the recorder diagnostics=Diagnostics({'classes=…' if of_classes else ''})"
-            inside = "diagnostics.jsonl says why it was not seen" if looked and not of_classes else give
+            option, looked = ASKED_FOR.get(name, ""), not {*view.column_names}.isdisjoint(INSIDE)
+            give = f"give the recorder diagnostics=Diagnostics({option})"
+            inside = give if option or not looked else "diagnostics.jsonl says why it was not seen"
             remedy = f"{inside}, or {remedy}"
         return Unmeasured(code="no-column", why=why, remedy=remedy)
     standard = view.named(name) or name
