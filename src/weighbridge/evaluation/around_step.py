@@ -42,7 +42,7 @@ def layers_of(view: RunView) -> Layers | None:
         return None
     groups: dict[str, dict[tuple[str, int], float]] = {}
     zero, moved, steps = Counter[str](), defaultdict[str, float](float), set[int]()
-    for name, one in logged(view, {}, MOST)[1].items():
+    for name, one in logged(view, {}, math.inf)[1].items():
         group = groups.setdefault(layer_of(name) or name.rpartition(".")[0] or name, {})
         steps.update(one.steps)
         for step, arrived, used, weight, update in zip(one.steps, *(one.norms[norm] for norm in NORMS), strict=True):

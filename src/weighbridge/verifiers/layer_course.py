@@ -87,7 +87,7 @@ def _rows(view: RunView) -> Iterator[Mapping[str, Any]]:
     return read_layers(view.layers, cast(dict[str, str], view.digests))
 
 
-def logged(view: RunView, options: Fields, most: int) -> tuple[int, dict[str, Logged]]:
+def logged(view: RunView, options: Fields, most: float) -> tuple[int, dict[str, Logged]]:
     """Return how many rows there are, and what those of the window hold by tensor."""
     window: Any = options.get("steps") or ALWAYS
     tensors, cells, count = dict[str, Logged](), 0, 0
@@ -132,10 +132,8 @@ def _of_another_run(view: RunView, tensors: Mapping[str, Logged], steps: list[in
         for norm, by_step in sums.items():
             known = ((step, grad) for step, grad in zip(one.steps, one.norms[norm], strict=True) if grad is not None)
             by_step |= {step: math.hypot(by_step.get(step, 0.0), grad) for step, grad in known}
-    added, norms = (
-        every | sums["grad_used"] | sums["grad"],
-        _by_step(view, GRAD_NORM),
-    )  # what arrived, where it was seen
+    added = every | sums["grad_used"] | sums["grad"]  # what arrived, where it was seen
+    norms = _by_step(view, GRAD_NORM)
     both = [(step, added[step], norms[step]) for step in added if step in norms]
     apart = [one for one in both if not math.isclose(*one[1:], rel_tol=ALIKE) and all(map(math.isfinite, one[1:]))]
     remedy = "bind the run as it was recorded; hand rec.step() no grad_norm but that of all gradients as they arrived"
