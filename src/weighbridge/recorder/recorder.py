@@ -84,14 +84,13 @@ class Recorder:
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._seen, every = Watched(model, self._optimizer, vocab), max(probe_every, 1)
         self._audit, self._layers = DeviceAudit(self._seen, every), Layers(self._seen, every)
-        looking = [*(channel(self._seen) for channel in columns.CHANNELS), self._audit, self._layers]
         last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)
         self._inside = [one(self._seen, diagnostics, last, looks) for one in LOOKING] if diagnostics else []
         self._beside = Beside(self._seen, self._event, first_step, looks, analysis=analysis, probes=probes)
-        looking += [*self._inside, *self._beside.channels]
-        at_cadence = 0 if channels == "all" else every
-        self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self.failed)
+        own = [channel(self._seen) for channel in columns.CHANNELS]
+        looking = [*own, self._audit, self._layers, *self._inside, *self._beside.channels]
+        self._points = HookPoints(self._seen, looking, 0 if channels == "all" else every, self._audit.ops, self.failed)
         self._kernels = KernelSample(model, kernels_every)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or bool(getattr(getattr(loader, "sampler", None), "replacement", False))

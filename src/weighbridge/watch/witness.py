@@ -16,7 +16,7 @@ from weighbridge.core import WeighbridgeError, __version__, dataclass, dumps, fi
 from weighbridge.evidence.disk import disk_error, write_new
 from weighbridge.evidence.redact import host_pseudonym, own_key, redactor_here
 from weighbridge.quantities import book_lines as of
-from weighbridge.watch.book_file import Book, begin_book, now_text, states
+from weighbridge.watch.book_file import begin_book, now_text, states
 from weighbridge.watch.growth import Growth
 from weighbridge.watch.images import Mapped, device_memory, open_devices, program, seen_here
 from weighbridge.watch.launch import ENDING, LAST_SECONDS, ORPHANED, PASSED_ON, Started, start
@@ -60,18 +60,15 @@ class Witness:
     """One segment of a run, from the start of the command to the end of its last process."""
 
     def __init__(self, asked: Asked, judges: Judges, tell: Callable[[str], None], *, live: bool = False) -> None:
-        self.asked, self.judges, self.tell, self.live = asked, judges, tell, live  # what is PENDING is told live
+        self.asked, self.judges, self.tell, self.live = asked, judges, tell, live  # what is PENDING is shown live
         self.growth, self.mapped = Growth(run=asked.run, judged=judges.files), Mapped()
         self.redactor = redactor_here(own_key(), run=Path.cwd(), named=asked.command)
-        self.signals: list[int] = []
         self.cpu_s, self.seen, self.standing = 0.0, 0, False
-        self.booked: set[tuple[str, str]] = set()
+        self.signals, self.booked = list[int](), set[tuple[str, str]]()
         self.next_walk = self.next_sample = 0.0
         self.paused, self.waiting = False, ""
         self.left_behind: int | None = None
         self.stop: Found | None = None
-        self.book: Book
-        self.tree: Tree
 
     def run(self) -> Witnessed:
         """Witness the command and all that comes of it to the end; what breaks here leaves none of that."""
