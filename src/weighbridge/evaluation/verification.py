@@ -326,7 +326,7 @@ def tool() -> Tool:
     source = {path.relative_to(package).as_posix(): sha256(path.read_bytes()) for path in files}
     root = package.parents[1]
     asked = ("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--", "src", "gates", "verifiers")
-    told = (git.answer(root, *asked) or "") if (root / ".git").exists() else ""
-    commit = "".join(re.findall("^# branch.oid ([0-9a-f]+)$", told, re.MULTILINE))
-    dirty = not all(line.startswith("# ") for line in told.splitlines())
+    answer = (git.answer(root, *asked) or "") if (root / ".git").exists() else ""
+    commit = "".join(re.findall("^# branch.oid ([0-9a-f]+)$", answer, re.MULTILINE))
+    dirty = not all(line.startswith("# ") for line in answer.splitlines())
     return Tool(version=__version__, digest=sha256(dumps(source)), commit=commit, dirty=dirty)

@@ -54,7 +54,7 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
 
 @dataclass(slots=True)
 class Again:
-    """A second run, held as it comes against the trace of the first, which is all that is kept of it."""
+    """A second run, compared as it comes with the trace of the first, which is all that is kept of it."""
 
     first: Trace
     seen: dict[str, int] = field(default_factory=dict)  # tokens that came

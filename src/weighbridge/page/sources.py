@@ -99,8 +99,8 @@ class Sources:
 
 def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sources:
     """Judge every bundle again, and open the run that it is of; refuse what does not hold."""
-    held = (review.judged_again(path, "not-judged-again", REMEDY) for path in paths)
-    bundles = sorted(held, key=lambda one: (one.statement.finished, one.id))
+    found = (review.judged_again(path, "not-judged-again", REMEDY) for path in paths)
+    bundles = sorted(found, key=lambda one: (one.statement.finished, one.id))
     judged, of_gate = list[Judged](), dict[object, list[Judged]]()  # those of the newest bundle first
     for bundle in reversed({one.id: one for one in bundles}.values()):
         for row in rows_of_bundle(bundle):

@@ -56,7 +56,7 @@ class Diagnostics:
         the first four rows of what goes into the first step, up to 64 positions of them.
     classes: gives the class of each row, or of each place, of what goes into the model: a tensor of integers, 0 for
         the regular one. It is called with the model's one argument, its arguments by place, or those by name.
-    gradients: whether gradients are held against differences of the loss, before the first step.
+    gradients: whether gradients are compared with differences of the loss, before the first step.
     """
 
     every: int = 50
