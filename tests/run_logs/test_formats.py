@@ -346,6 +346,21 @@ def test_what_is_no_history_of_keras_is_refused(text: str, tmp_path: Path) -> No
     assert refused(tmp_path / "h.json").code == "no-rows"
 
 
+def test_a_log_that_two_processes_write_into_row_by_row_is_of_several_runs(tmp_path: Path) -> None:
+    steps = [10, 10, 20, 20, 30, 40, 30, 40, 50, 60, 50, 60]
+    log = tmp_path / "trainer_log.jsonl"
+    log.write_text("".join(f'{{"current_steps": {step}, "loss": {1 / step}}}\n' for step in steps))
+    problem = refused(log)
+    assert problem.code == "several-runs"
+    assert problem.what.startswith("every step is there twice or more, and the steps fall 2 times")
+
+
+def test_steps_that_fall_are_one_run_where_some_step_is_there_once(tmp_path: Path) -> None:
+    for steps in ([1, 2, 3, 2, 3, 2, 3, 4], [1, 1, 2, 2, 3, 3], [1, 2, 1, 2]):
+        (tmp_path / "log.csv").write_text("step,loss\n" + "".join(f"{step},{step}\n" for step in steps))
+        assert open_run(tmp_path / "log.csv").rows == len(steps)
+
+
 def test_epochs_that_are_a_share_or_go_back_are_no_steps(tmp_path: Path) -> None:
     for cells in ("0.5,3\n1.0,2\n", "0,3\n0,2\n", "1,3\n0,2\n", "0,3\n,2\n"):
         (tmp_path / "log.csv").write_text(f"epoch,loss\n{cells}")

@@ -7,6 +7,7 @@ import datetime as dt
 import itertools
 import re
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from pathlib import Path
@@ -203,7 +204,9 @@ def view_of(
         cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
     cells |= _updates(cells, log.rows) if log.recorded else {}
     facts, notes = {**_constants(cells, columns or {}), **log.facts}, dict(log.notes)
-    if STEP not in cells and EPOCH in cells:
+    if STEP in cells:
+        _one_writer(cells[STEP], path)
+    elif EPOCH in cells:
         _one_run(cells[EPOCH], path)
         whole = set(cells[EPOCH].state) == {NUMBER} and all(map(float.is_integer, cells[EPOCH].values))
         if whole and all(after > before for before, after in itertools.pairwise(cells[EPOCH].values)):
@@ -303,3 +306,12 @@ def _one_run(epochs: Cells, path: Path) -> None:
     if begun > 1:
         what, remedy = f"{begun} runs, one below the other, as its epochs say", "split it, and bind one of them"
         raise SubjectError("several-runs", what, where=str(path), remedy=remedy)
+
+
+def _one_writer(steps: Cells, path: Path) -> None:
+    """Refuse with `several-runs` rows whose steps fall again and again, and each of which is there more than once."""
+    known = list(compress(steps.values, steps.state.translate(IS_NUMBER)))
+    falls = 0 if known == sorted(known) else sum(before > after for before, after in itertools.pairwise(known))
+    if falls > 1 and min(Counter(known).values()) > 1:
+        what = f"every step is there twice or more, and the steps fall {falls} times: several runs, or ranks, wrote it"
+        raise SubjectError("several-runs", what, where=str(path), remedy="split it, and bind one of them")
