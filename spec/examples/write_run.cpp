@@ -72,7 +72,7 @@ struct Run {  // throws where the folder holds a run already or takes none, and 
     ~Run() { event("end", {{"steps", number(taken)}, {"by", text(std::uncaught_exceptions() ? "exception" : "")}}); }
     void step(Cells row) {
         const double now = seconds<std::chrono::steady_clock>(), time = seconds<std::chrono::system_clock>();
-        row.insert(row.begin(), {{"step", number(taken++)}, {"wall_ms", number((now - mark) * 1e3)}});
+        row.insert(row.begin(), {{"step", number(taken++)}, {"wall_ms", number(std::round((now - mark) * 1e9) / 1e6)}});
         row.insert(row.end(), {{"time", number(time)}, {"monotonic_s", number(now)}});
         steps.append(row);
         mark = seconds<std::chrono::steady_clock>();

@@ -56,8 +56,8 @@ impl Run { // an error where the folder holds a run already or takes none, and n
     }
     fn step(&mut self, row: Cells) {
         let now = clock(1);
-        let first = vec![("step", self.taken.to_string()), ("wall_ms", number((now - self.mark) * 1e3))];
-        self.steps.append(&[first, row, vec![("time", number(clock(0))), ("monotonic_s", number(now))]].concat());
+        let own = vec![("step", self.taken.to_string()), ("wall_ms", number(((now - self.mark) * 1e9).round() / 1e6))];
+        self.steps.append(&[own, row, vec![("time", number(clock(0))), ("monotonic_s", number(now))]].concat());
         (self.taken, self.mark) = (self.taken + 1, clock(1));
     }
     fn event(&mut self, name: &str, fields: Cells) {

@@ -524,6 +524,8 @@ def test_every_row_has_the_time_of_day_a_clock_that_is_never_set_and_the_phases_
         phases = [row[name] for name in ("fetch_ms", "forward_ms", "backward_ms", "update_ms")]
         assert min(phases) > 0
         assert sum(phases) < row["wall_ms"] + phases[0]
+        for lasted in (*phases, row["wall_ms"], row["cpu_ms"]):
+            assert lasted == round(lasted, 6)  # whole nanoseconds, so that a tick said twice is no placeholder
         assert row["tokens_per_sec"] == pytest.approx(row["tokens"] / row["wall_ms"] * 1e3)
     assert [row["monotonic_s"] for row in found] == sorted(row["monotonic_s"] for row in found)
     assert abs(found[0]["time"] - time.time()) < 3600

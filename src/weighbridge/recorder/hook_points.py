@@ -19,6 +19,7 @@ FRAMES = 12  # from an optimizer's hook up to the gradient scaler that called it
 BEGINS = {f"{phase}_begins": f"{phase}_ms" for phase in ("fetch", "forward", "backward", "update")}
 ENDS = {"batch": "fetch_ms"} | {f"{phase}_ended": f"{phase}_ms" for phase in ("forward", "backward", "update")}
 PHASES = ("time", "monotonic_s", *BEGINS.values())
+NANOSECOND = 6  # decimals of a millisecond: beyond, a difference of clocks has dust, which hides that they tick
 
 
 class HookPoints:
@@ -66,7 +67,8 @@ class HookPoints:
 
     def row(self) -> dict[str, Cell]:
         """Return the figures of the step by column, with the time of day and that of a clock that is never set."""
-        found: dict[str, Cell] = {"time": time.time(), "monotonic_s": time.monotonic(), **self._phases}
+        found: dict[str, Cell] = {"time": time.time(), "monotonic_s": time.monotonic()}
+        found |= {name: round(phase, NANOSECOND) for name, phase in self._phases.items()}
         self._phases = {}
         for answer in self._ask("row"):
             found |= answer

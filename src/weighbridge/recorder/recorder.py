@@ -22,7 +22,7 @@ from weighbridge.recorder.beside import Analysis, Beside, Probes
 from weighbridge.recorder.channels import Watched
 from weighbridge.recorder.device_audit import DeviceAudit
 from weighbridge.recorder.guarding import MisuseError, described, guarded, refuse_unknown
-from weighbridge.recorder.hook_points import HookPoints
+from weighbridge.recorder.hook_points import NANOSECOND, HookPoints
 from weighbridge.recorder.learning.layer_rows import Layers
 from weighbridge.recorder.passes.diagnostics import LOOKING, Diagnostics, OneLook
 from weighbridge.recorder.passes.kernels import KernelSample
@@ -200,7 +200,8 @@ class Recorder:
         if drawn is not None:
             row["tokens"] = drawn
         if self._mark is not None:
-            row |= {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
+            passed = (round((at - mark) * 1e3, NANOSECOND) for at, mark in zip(now, self._mark, strict=True))
+            row |= zip(("wall_ms", "cpu_ms"), passed, strict=True)
             self._recorded = now[0]
             row["cost_ms"] = (spent + now[0] - began - waited + self._wrote) * 1e3
             if drawn is not None:
