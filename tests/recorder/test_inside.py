@@ -379,3 +379,22 @@ def test_a_loss_whose_sum_is_divided_by_what_the_trainer_counts_is_the_one_in_fl
             rec.step(loss=loss)
     for row in rows(tmp_path / "a"):
         assert row["loss_float64"] == pytest.approx(row["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("moved", "known"), [(0.0, True), (0.01, False), (0.3, True)])
+def test_embeddings_that_hardly_moved_have_no_alignment_yet(tmp_path: Path, moved: float, known: bool) -> None:
+    torch.manual_seed(0)
+    model = qwen()
+    optimizer, table = torch.optim.SGD(model.parameters(), lr=0.0), model.get_input_embeddings().weight
+    asked = Diagnostics(every=1)
+    with Recorder(tmp_path / "a", model, optimizer, diagnostics=asked, requested_steps=2) as recorder:
+        for _ in range(2):
+            loss: Any = hugging_loss(model, by_name()[0])
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+            with torch.no_grad():
+                table += moved * table.std() * torch.randn(table.shape)
+    found = [row["embedding_cka"] for row in rows(tmp_path / "a") if "embedding_cka" in row]
+    assert len(found) == known
+    assert all((value > 0.999) == (moved == 0) for value in found)

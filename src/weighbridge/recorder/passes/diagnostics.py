@@ -42,6 +42,7 @@ ROWS, POSITIONS = 4, 64
 CHECKS = 3  # in which a unit must have been dead
 FEWEST = 3  # blocks of a stack, of fewer none is outside its band
 LARGEST = 99.0  # loss whose exponential is written
+HARDLY = 0.1  # of their norm: what rows of an embedding have to move for their arrangement to tell anything
 MOST_DRAWN = 2**28  # bytes of weights that are put in another order
 INSIDE_HEADS = INSIDE[6:13]
 HEADS = ("name", "largest_logit", "entropy", "largest", "first", "previous", "collapsed")
@@ -236,7 +237,10 @@ class Inside(Looking):
         found, table = dict[str, Cell](), embedding(model)
         if self._common is not None and table is not None and self.watched.step:
             ids, before = self._common
-            found["embedding_cka"] = alignment(before, table[ids.to(table.device)])
+            now = table[ids.to(table.device)]
+            # Rows that hardly moved are aligned with what they were, whatever they learn; unmoved ones are not trained.
+            if not 0 < float((now - before).norm()) < HARDLY * float(before.norm()):
+                found["embedding_cka"] = alignment(before, now)
         matrices = [
             (name, one)
             for name, one in model.named_parameters()
