@@ -1,7 +1,8 @@
-"""Watch runs that go wrong, and one that goes well: `python benchmarks/watching.py [--runs N] [--seconds S]`.
+"""Watch runs that go wrong, and one that goes well: `watching.py [--runs N] [--seconds S] [--only …]`.
 
 Prints of N runs with a NaN, at 20 rows a second, the last row in the log; of other mishaps the exit code and what the
-book says; and what watching 50 rows a second costs, paired with the same trainer alone.
+book says; and what watching 50 rows a second costs, of one process and of two ranks under torchrun, each paired with
+the same trainer alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from weighbridge.watch.processes import TICKS, descendants, read_process
 
 TRAINER = (sys.executable, str(Path(__file__).parents[1] / "tests" / "watch" / "trainer.py"))
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", TRAINER[1])
 CONTRACT = """\
 weighbridge: contract/v0
 id: finite
@@ -38,8 +40,14 @@ WAYS = ((), ("--ignore-term",), ("--detach",), ("--ranks=2",))
 SHOWN = ("stop", "signal", "gone", "note", "clock", "end")
 
 
-def watching(run: Path, *options: str, more: tuple[str, ...] = (), under: tuple[str, ...] = ()) -> list[str]:
-    words = ["weighbridge", "watch", run, "--contract", run.parent / "c.yaml", *more, "--", *TRAINER, run, *options]
+def watching(
+    run: Path,
+    *options: str,
+    more: tuple[str, ...] = (),
+    under: tuple[str, ...] = (),
+    trainer: tuple[str, ...] = TRAINER,
+) -> list[str]:
+    words = ["weighbridge", "watch", run, "--contract", run.parent / "c.yaml", *more, "--", *trainer, run, *options]
     return [*under, sys.executable, "-m", *map(str, words)]
 
 
@@ -106,24 +114,25 @@ def said(run: Path) -> str:
     )
 
 
-def cost(folder: Path, seconds: int) -> None:
-    print("\n| 50 rows a second | CPU of guard and witness, share of a core | CPU of the trainer |\n|---|---|---|")
+def cost(folder: Path, seconds: int, trainer: tuple[str, ...] = TRAINER) -> None:
+    name = "two ranks under torchrun, 50 rows a second each" if trainer is TORCHRUN else "50 rows a second"
+    print(f"\n| {name} | CPU of guard and witness, share of a core | CPU of the trainer |\n|---|---|---|")
     pairs = []
     for number in range(3):
         spent = []
         for watched in (True, False):
-            run = folder / f"cost-{number}-{watched}"
+            run = folder / f"cost-{len(trainer)}-{number}-{watched}"
             options = (f"--rows={50 * (seconds + 30)}", "--hz=50")
-            words = watching(run, *options) if watched else [*TRAINER, str(run), *options]
+            words = watching(run, *options, trainer=trainer) if watched else [*trainer, str(run), *options]
             with ended(subprocess.Popen(words, cwd=folder, stdout=-3, stderr=-3)) as started:
-                while not (run / "steps.jsonl").exists():
+                while not any(run.rglob("steps.jsonl")):
                     time.sleep(0.05)
                 time.sleep(3)
                 tree = [one.pid for one in descendants(started.pid)]
-                own = [started.pid, *tree[:1]] if watched else []
-                before = [used(pids) for pids in (own, tree[1:] or [started.pid])]
+                own, theirs = ([started.pid, *tree[:1]], tree[1:]) if watched else ([], [started.pid, *tree])
+                before = [used(pids) for pids in (own, theirs)]
                 time.sleep(seconds)
-                after = [used(pids) for pids in (own, tree[1:] or [started.pid])]
+                after = [used(pids) for pids in (own, theirs)]
             spent.append([(b - a) / seconds for a, b in zip(before, after, strict=True)])
         pairs.append((spent[0][0], spent[0][1], spent[1][1]))
         print(
@@ -150,13 +159,17 @@ def main() -> None:
     read = argparse.ArgumentParser()
     read.add_argument("--runs", type=int, default=20)
     read.add_argument("--seconds", type=int, default=30)
+    read.add_argument("--only", nargs="+", default=["stops", "mishaps", "cost"], choices=["stops", "mishaps", "cost"])
     asked = read.parse_args()
     print(f"Load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; ticks {TICKS} a second.\n")
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "c.yaml").write_text(CONTRACT)
-        stops(Path(name), asked.runs)
-        mishaps(Path(name))
-        cost(Path(name), asked.seconds)
+        if "stops" in asked.only:
+            stops(Path(name), asked.runs)
+        if "mishaps" in asked.only:
+            mishaps(Path(name))
+        for trainer in (TRAINER, TORCHRUN) if "cost" in asked.only else ():
+            cost(Path(name), asked.seconds, trainer)
     print(f"\nLoad after: {os.getloadavg()[0]:.1f}.")
 
 

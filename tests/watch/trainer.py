@@ -22,7 +22,7 @@ def main() -> None:
     read.add_argument("--detach", action="store_true")
     read.add_argument("--ends", default="0")  # a code, KILL, STOP, OOM, EAT
     read.add_argument("--log", default="keep")  # truncate, rotate, rewrite
-    read.add_argument("--rank", default="")
+    read.add_argument("--rank", default=f"rank-{os.environ['RANK']}" if "RANK" in os.environ else "")
     read.add_argument("--uid", type=int, default=0)
     read.add_argument("--ranks", type=int, default=0)
     asked = read.parse_args()
