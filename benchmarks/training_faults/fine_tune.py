@@ -71,7 +71,7 @@ class FineTune(Program):
         self.declare_decay()
         self.declare_rate(3e-3, "linear", 2 * STEPS)
         self.declare_clip(1.0)  # as the Trainer does unless it is told not to
-        self.params["first"] = "0.9"  # of ln V: what was learnt before is worth more than nothing
+        self.params["first"] = "0.95"  # of ln V: what was learnt is worth more than nothing, in few rows too
         self.data, self.held_out = examples(EXAMPLES, seed), examples(32, seed + 10_000)
         self.settings: dict[str, Any] = {"per_device_train_batch_size": BATCH, "logging_strategy": "no"}
         self.declared |= {"seq_len": LENGTH, "batch_size": BATCH, "vocab": VOCAB}
