@@ -352,7 +352,7 @@ def test_a_log_that_two_processes_write_into_row_by_row_is_of_several_runs(tmp_p
     log.write_text("".join(f'{{"current_steps": {step}, "loss": {1 / step}}}\n' for step in steps))
     problem = refused(log)
     assert problem.code == "several-runs"
-    assert problem.what.startswith("every step is there twice or more, and the steps fall 2 times")
+    assert problem.what.startswith("every step is there twice or more, and steps fall 2 times")
 
 
 def test_steps_that_fall_are_one_run_where_some_step_is_there_once(tmp_path: Path) -> None:

@@ -204,10 +204,9 @@ def view_of(
         cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
     cells |= _updates(cells, log.rows) if log.recorded else {}
     facts, notes = {**_constants(cells, columns or {}), **log.facts}, dict(log.notes)
-    if STEP in cells:
-        _one_writer(cells[STEP], path)
-    elif EPOCH in cells:
-        _one_run(cells[EPOCH], path)
+    if what := _several_runs(cells):
+        raise SubjectError("several-runs", what, where=str(path), remedy="split it, and bind one of them")
+    if STEP not in cells and EPOCH in cells:
         whole = set(cells[EPOCH].state) == {NUMBER} and all(map(float.is_integer, cells[EPOCH].values))
         if whole and all(after > before for before, after in itertools.pairwise(cells[EPOCH].values)):
             cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
@@ -299,19 +298,15 @@ def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     return facts
 
 
-def _one_run(epochs: Cells, path: Path) -> None:
-    """Refuse with `several-runs` rows whose epochs, which alone number them, begin again where they began."""
-    known = list(compress(epochs.values, epochs.state.translate(IS_NUMBER)))
-    begun = 1 + sum(before > after == known[0] for before, after in itertools.pairwise(known))
-    if begun > 1:
-        what, remedy = f"{begun} runs, one below the other, as its epochs say", "split it, and bind one of them"
-        raise SubjectError("several-runs", what, where=str(path), remedy=remedy)
-
-
-def _one_writer(steps: Cells, path: Path) -> None:
-    """Refuse with `several-runs` rows whose steps fall again and again, and each of which is there more than once."""
-    known = list(compress(steps.values, steps.state.translate(IS_NUMBER)))
-    falls = 0 if known == sorted(known) else sum(before > after for before, after in itertools.pairwise(known))
-    if falls > 1 and min(Counter(known).values()) > 1:
-        what = f"every step is there twice or more, and the steps fall {falls} times: several runs, or ranks, wrote it"
-        raise SubjectError("several-runs", what, where=str(path), remedy="split it, and bind one of them")
+def _several_runs(cells: Mapping[str, Cells]) -> str:
+    """Return what tells of several writers: epochs that alone number the rows and begin again; all steps twice."""
+    numbers = cells.get(STEP) or cells.get(EPOCH) or Cells()
+    known = list(compress(numbers.values, numbers.state.translate(IS_NUMBER)))
+    if known == sorted(known):
+        return ""
+    falls = [after for before, after in itertools.pairwise(known) if before > after]
+    if STEP not in cells and (again := falls.count(known[0])):
+        return f"{1 + again} runs, one below the other, as its epochs say"
+    if STEP in cells and len(falls) > 1 and min(Counter(known).values()) > 1:
+        return f"every step is there twice or more, and steps fall {len(falls)} times: several runs, or ranks, wrote it"
+    return ""
