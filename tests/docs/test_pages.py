@@ -104,10 +104,10 @@ def test_the_figures_are_those_of_the_committed_pages() -> None:
     assert f"{accepted} of {classes} classes" in page
     pattern = r"^\| all \| (\d+) \| \d+ \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$"
     logs = figures("benchmarks/published_logs.md", pattern)
-    assert "of {} logs {} are said right; {} are held back, {} is said wrong".format(*logs) in page
+    assert "of {} logs {} are said right; {} are held back, {} are said wrong".format(*logs) in page
     (caught,) = figures("benchmarks/training_faults/results.md", r"^- caught: (\d+ of \d+ runs)")
     (clean,) = figures("benchmarks/training_faults/results.md", r"^- false alarms: (\d+ of \d+)")
-    assert f"{caught} are caught, and {clean} sound ones is" in page
+    assert f"{caught} are caught, and {clean} sound ones are" in page
 
 
 def test_the_codes_that_are_explained_exist() -> None:
