@@ -220,7 +220,7 @@ SHOWN: Mapping[str, tuple[Mapping[str, Bound], Mapping[str, Bound], str]] = {  #
     "GATE-TRAIN-007-LOG": ({"run": GOOD}, {"run": run(NAN)}, "non-finite"),
     "GATE-TRAIN-008": ({"run": GOOD}, {"run": run(set_to("gpu_util_pct", lambda step, was: was + step))}, "impossible"),
     "GATE-TRAIN-009": ({"run": GOOD}, {"run": run(FINETUNED, regime="finetune")}, "off-schedule"),
-    "GATE-TRAIN-009-REGIME": ({"run": GOOD}, {"run": run(regime="finetune")}, "where-false"),
+    "GATE-TRAIN-009-REGIME": ({"run": GOOD}, {"run": run(set_to("lr", lambda _step, _was: math.nan))}, "non-finite"),
     "GATE-TRAIN-010": (
         {"without_corpus": ends(2, "no corpus at train.bin")}, {"without_corpus": ends(0, "epoch 0: val_loss 3.96")},
         "wrong-exit",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.contract.pretraining_runs import PARAMS, SHOWN, bind
+from tests.contract.pretraining_runs import PARAMS, SHOWN, bind, run
 
 import weighbridge
 from weighbridge.contract.load import load_contract
@@ -35,8 +35,13 @@ def test_every_gate_passes_the_run_that_it_is_meant_for_and_not_the_one_that_it_
     verdict = judged(gate, tmp_path / "good", bind(tmp_path / "good", good)).verdict
     assert (verdict.outcome, verdict.code) == (Outcome.PASS, "pass")
     verdict = judged(gate, tmp_path / "bad", bind(tmp_path / "bad", bad)).verdict
-    wanted = Outcome.BLOCKED if code == "where-false" else Outcome.FAIL
-    assert (verdict.outcome, code in {verdict.code, *(one.code for one in verdict.offences)}) == (wanted, True)
+    assert (verdict.outcome, code in {verdict.code, *(one.code for one in verdict.offences)}) == (Outcome.FAIL, True)
+
+
+def test_a_run_of_another_regime_is_not_judged_by_the_regime_asked_for(tmp_path: Path) -> None:
+    subjects = bind(tmp_path, {"run": run(regime="finetune")})
+    verdict = judged("GATE-TRAIN-009-REGIME", tmp_path, subjects).verdict
+    assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "where-false")
 
 
 def test_each_published_id_has_a_gate_and_each_gate_is_shown() -> None:
