@@ -55,6 +55,7 @@ def main(folder: Path) -> None:
             made: nn.Module = train(folder, directory)
             text = digest(*made.state_dict().values(), torch.get_rng_state())
             Path(f"{folder}/{name}-{'recorded' if directory else 'alone'}-{os.environ['RANK']}").write_text(text)
+    torch.distributed.destroy_process_group()  # else a thread of it may outlive the interpreter, which aborts the rank
 
 
 if __name__ == "__main__":
