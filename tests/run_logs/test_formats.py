@@ -355,6 +355,15 @@ def test_a_log_that_two_processes_write_into_row_by_row_is_of_several_runs(tmp_p
     assert problem.what.startswith("every step is there twice or more, and steps fall 2 times")
 
 
+def test_steps_that_each_epoch_counts_anew_are_refused_and_another_column_is_asked_for(tmp_path: Path) -> None:
+    rows = "".join(f"{epoch},{step},{100 * epoch + step},1.5\n" for epoch in range(3) for step in range(4))
+    (tmp_path / "log.csv").write_text(f"epoch,step,seen,loss\n{rows}")
+    problem = refused(tmp_path / "log.csv")
+    assert "each epoch counts anew" in problem.what
+    assert problem.remedy == "split it, and bind one of them, or map `step` to a column that goes on"
+    assert open_run(tmp_path / "log.csv", columns={"step": "seen"}).rows == 12
+
+
 def test_steps_that_fall_are_one_run_where_some_step_is_there_once(tmp_path: Path) -> None:
     for steps in ([1, 2, 3, 2, 3, 2, 3, 4], [1, 1, 2, 2, 3, 3], [1, 2, 1, 2]):
         (tmp_path / "log.csv").write_text("step,loss\n" + "".join(f"{step},{step}\n" for step in steps))

@@ -205,7 +205,8 @@ def view_of(
     cells |= _updates(cells, log.rows) if log.recorded else {}
     facts, notes = {**_constants(cells, columns or {}), **log.facts}, dict(log.notes)
     if what := _several_runs(cells):
-        raise SubjectError("several-runs", what, where=str(path), remedy="split it, and bind one of them")
+        remedy = "split it, and bind one of them, or map `step` to a column that goes on"
+        raise SubjectError("several-runs", what, where=str(path), remedy=remedy)
     if STEP not in cells and EPOCH in cells:
         whole = set(cells[EPOCH].state) == {NUMBER} and all(map(float.is_integer, cells[EPOCH].values))
         if whole and all(after > before for before, after in itertools.pairwise(cells[EPOCH].values)):
@@ -308,5 +309,6 @@ def _several_runs(cells: Mapping[str, Cells]) -> str:
     if STEP not in cells and (again := falls.count(known[0])):
         return f"{1 + again} runs, one below the other, as its epochs say"
     if STEP in cells and len(falls) > 1 and min(Counter(known).values()) > 1:
-        return f"every step is there twice or more, and steps fall {len(falls)} times: several runs, or ranks, wrote it"
+        times = f"every step is there twice or more, and steps fall {len(falls)} times"
+        return f"{times}: several runs or ranks wrote it, or each epoch counts anew"
     return ""
