@@ -200,8 +200,8 @@ class Recorder:
         if drawn is not None:
             row["tokens"] = drawn
         if self._mark is not None:
-            passed = (round((at - mark) * 1e3, NANOSECOND) for at, mark in zip(now, self._mark, strict=True))
-            row |= zip(("wall_ms", "cpu_ms"), passed, strict=True)
+            row["wall_ms"] = round((now[0] - self._mark[0]) * 1e3, NANOSECOND)
+            row["cpu_ms"] = round((now[1] - self._mark[1]) * 1e3, NANOSECOND)
             self._recorded = now[0]
             row["cost_ms"] = (spent + now[0] - began - waited + self._wrote) * 1e3
             if drawn is not None:

@@ -6,13 +6,12 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, Json, SubjectError, quoted
 from weighbridge.run_logs.json_log import no_rows, read_run_directory
-from weighbridge.run_logs.log_table import IS_NUMBER, STEP, Cells, Log
+from weighbridge.run_logs.log_table import STEP, Cells, Log
 from weighbridge.run_logs.run_end import run_end
 
 ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,5})")
@@ -56,7 +55,7 @@ def joined(parts: Sequence[Log], path: Path) -> Log:
         steps = part.columns.get(STEP, Cells(part.rows))
         rows = [row for row in range(part.rows) if before == math.inf or steps.values[row] < before]
         kept.insert(0, (part, rows, before))
-        before = min((before, *compress(steps.values, steps.state.translate(IS_NUMBER))))
+        before = min((before, *steps.numbers()))
         other = next((name for name in OF_ONE_RUN if part.facts.get(name) != last.facts.get(name)), "")
         if rows and other:
             what = f"attempt {len(parts) + 1 - len(kept)} and the last one are joined, and their `{other}` differs"

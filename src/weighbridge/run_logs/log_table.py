@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, compress
 from pathlib import Path
@@ -96,6 +96,10 @@ class Cells:
         """Add these rows of another column, in this order."""
         self.values.extend(other.values[row] for row in rows)
         self.state.extend(other.state[row] for row in rows)
+
+    def numbers(self) -> Iterator[float]:
+        """Return the numbers, without the rows that hold none."""
+        return compress(self.values, self.state.translate(IS_NUMBER))
 
     def first(self, rows: int) -> Cells:
         """Return the cells of so many rows at the beginning."""

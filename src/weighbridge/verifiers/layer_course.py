@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import re
 from collections import Counter
@@ -14,7 +13,6 @@ from weighbridge.core import Basis, Fields, Measurement, Origin, SubjectError, S
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensor_courses import Role, TensorCourse
 from weighbridge.run_logs.json_log import LAYERS, read_layers
-from weighbridge.run_logs.log_table import IS_NUMBER
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.run import GRAD_NORM, STEP, RunView
 
@@ -62,7 +60,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         why = f"{LAYERS} holds no row of a trained tensor in these steps; one is written where an update was seen"
         return Unmeasured(code="no-layers", why=why, remedy=RECORD)
     cells = view.dense(STEP)
-    numbers = itertools.compress(cells.values, cells.state.translate(IS_NUMBER))
+    numbers = cells.numbers()
     steps = sorted(int(step) for step in numbers if step.is_integer())
     if (stranger := _of_another_run(view, tensors, steps)) is not None:
         return stranger

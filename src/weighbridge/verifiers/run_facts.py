@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectK
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
-from weighbridge.run_logs.log_table import IS_NUMBER
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
@@ -185,7 +183,7 @@ def numbers(view: RunView, name: str) -> array[float]:
     if name not in view.cells:
         return array("d")
     cells = view.dense(name)
-    return array("d", itertools.compress(cells.values, cells.state.translate(IS_NUMBER)))
+    return array("d", cells.numbers())
 
 
 def extent(views: Views, _options: Fields) -> int:

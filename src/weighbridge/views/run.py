@@ -158,7 +158,7 @@ class RunView:
     def first(self, rows: int) -> RunView:
         """Return the view of so many rows at the beginning, and of the events up to the step of the last of them."""
         cells = {name: one.first(rows) for name, one in self.cells.items()}
-        reached = max(compress(cells[STEP].values, cells[STEP].state.translate(IS_NUMBER)), default=-1.0)
+        reached = max(cells[STEP].numbers(), default=-1.0)
         events = tuple(one for one in self.events if type(at := one.get(STEP)) is not int or at <= reached)
         texts = {name: {row: text for row, text in of.items() if row < rows} for name, of in self.stated.items()}
         return dataclasses.replace(self, rows=rows, cells=cells, events=events, stated=texts)
@@ -285,7 +285,7 @@ def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     facts: dict[str, Any] = {}
     maybe = (name for name in cells if name in CONSTANT or any(one.fullmatch(name) for one in (COUNT, QUICK, SETTING)))
     for name in [name for name in maybe if name not in given]:
-        numbers = set(compress(cells[name].values, cells[name].state.translate(IS_NUMBER)))
+        numbers = set(cells[name].numbers())
         number = next(iter(numbers), 0.0)
         natural = name in CONSTANT or bool(SETTING.fullmatch(name)) or number.is_integer()
         natural = number < MILLISECOND if QUICK.fullmatch(name) else natural
@@ -293,7 +293,7 @@ def _constants(cells: dict[str, Cells], given: Names) -> Fields:
             facts[name] = int(number) if number.is_integer() else number
             del cells[name]
     asked, steps = facts.get("max_steps", facts.get("total_steps")), cells.get(STEP)
-    known = list(compress(steps.values, steps.state.translate(IS_NUMBER))) if steps else []
+    known = list(steps.numbers()) if steps else []
     if type(asked) is int and known and known[-1].is_integer():
         facts |= {"max_steps": asked, "global_step": int(known[-1])}  # it counts to what was asked
     return facts
@@ -301,8 +301,7 @@ def _constants(cells: dict[str, Cells], given: Names) -> Fields:
 
 def _several_runs(cells: Mapping[str, Cells]) -> str:
     """Return what tells of several writers: epochs that alone number the rows and begin again; all steps twice."""
-    numbers = cells.get(STEP) or cells.get(EPOCH) or Cells()
-    known = list(compress(numbers.values, numbers.state.translate(IS_NUMBER)))
+    known = list((cells.get(STEP) or cells.get(EPOCH) or Cells()).numbers())
     if known == sorted(known):
         return ""
     falls = [after for before, after in itertools.pairwise(known) if before > after]
