@@ -37,6 +37,8 @@ gates:
   - {id: GATE-LOSS, title: The loss is a number, kind: step-metrics, subjects: {run: run}, with: {required: [loss]}}
 """
 WAYS = ((), ("--ignore-term",), ("--detach",), ("--ranks=2",))
+COSTS = {"50 rows a second": TRAINER, "two ranks under torchrun, 50 rows a second each": TORCHRUN}
+PARTS = ("stops", "mishaps", "cost")
 SHOWN = ("stop", "signal", "gone", "note", "clock", "end")
 
 
@@ -114,14 +116,13 @@ def said(run: Path) -> str:
     )
 
 
-def cost(folder: Path, seconds: int, trainer: tuple[str, ...] = TRAINER) -> None:
-    name = "two ranks under torchrun, 50 rows a second each" if trainer is TORCHRUN else "50 rows a second"
+def cost(folder: Path, seconds: int, name: str, trainer: tuple[str, ...]) -> None:
     print(f"\n| {name} | CPU of guard and witness, share of a core | CPU of the trainer |\n|---|---|---|")
     pairs = []
     for number in range(3):
         spent = []
         for watched in (True, False):
-            run = folder / f"cost-{len(trainer)}-{number}-{watched}"
+            run = folder / f"{name.replace(' ', '-')}-{number}-{watched}"
             options = (f"--rows={50 * (seconds + 30)}", "--hz=50")
             words = watching(run, *options, trainer=trainer) if watched else [*trainer, str(run), *options]
             with ended(subprocess.Popen(words, cwd=folder, stdout=-3, stderr=-3)) as started:
@@ -159,7 +160,7 @@ def main() -> None:
     read = argparse.ArgumentParser()
     read.add_argument("--runs", type=int, default=20)
     read.add_argument("--seconds", type=int, default=30)
-    read.add_argument("--only", nargs="+", default=["stops", "mishaps", "cost"], choices=["stops", "mishaps", "cost"])
+    read.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)
     asked = read.parse_args()
     print(f"Load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; ticks {TICKS} a second.\n")
     with tempfile.TemporaryDirectory() as name:
@@ -168,8 +169,8 @@ def main() -> None:
             stops(Path(name), asked.runs)
         if "mishaps" in asked.only:
             mishaps(Path(name))
-        for trainer in (TRAINER, TORCHRUN) if "cost" in asked.only else ():
-            cost(Path(name), asked.seconds, trainer)
+        for of, trainer in COSTS.items() if "cost" in asked.only else ():
+            cost(Path(name), asked.seconds, of, trainer)
     print(f"\nLoad after: {os.getloadavg()[0]:.1f}.")
 
 
