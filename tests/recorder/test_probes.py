@@ -65,6 +65,20 @@ def test_a_healthy_causal_model_repeats_looks_at_nothing_ahead_and_learns_the_ne
     assert 0 <= future <= 1e-5
 
 
+class OneSize(TinyGPT):
+    """A model whose batches have one size, as where a token is learnt for each row."""
+
+    def forward(self, *args: Any) -> Any:
+        torch.cat([args[0], torch.zeros(4, 1, dtype=torch.long)], dim=1)
+        return super().forward(*args)
+
+
+def test_a_model_that_takes_batches_of_one_size_is_evaluated_with_a_whole_one(tmp_path: Path) -> None:
+    rows = train(tmp_path / "a", OneSize(), batches(4))
+    assert [row.get("evaluation_change") for row in rows[:2]] == [None, 0]
+    assert "recorder-failure" not in (tmp_path / "a" / "events.jsonl").read_text()
+
+
 def test_targets_are_seen_where_the_mask_lets_the_next_token_in_and_not_where_they_are_other_tokens(
     tmp_path: Path,
 ) -> None:

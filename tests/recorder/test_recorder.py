@@ -437,6 +437,12 @@ def test_a_scalar_is_a_column_and_one_that_the_recorder_writes_itself_is_refused
     assert (row["val_loss"], row["eval/bleu"], row.get("accuracy", "none")) == (2.5, 7.0, "none")
 
 
+def test_a_script_that_updates_by_hand_logs_its_own_rate(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "a", training().model) as rec:
+        rec.step(1.0, lr=0.5)
+    assert [row["lr"] for row in rows(tmp_path / "a" / "steps.jsonl")] == [0.5]
+
+
 def test_a_wrong_call_later_on_is_a_failure_on_record_and_shifts_no_step(tmp_path: Path) -> None:
     work = training()
     with Recorder(tmp_path / "a", work.model, work.optimizer) as rec:

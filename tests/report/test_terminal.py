@@ -168,6 +168,13 @@ def test_everything_is_reported_where_it_is_asked_for() -> None:
     assert sum("wrong dtype" in line for line in lines) == 53
 
 
+def test_a_fail_without_a_known_cause_says_why_its_gate_is_asked() -> None:
+    known = replace(row("dtype", tensors(1, alike=True)), why="A label is no dtype.")
+    unknown = replace(known, said=replace(known.said, helps=(("look", "there"),)))
+    assert "    why it is asked: A label is no dtype." in map(click.unstyle, block(unknown))
+    assert not any("why it is asked" in line for line in block(known))
+
+
 def test_gates_that_are_blocked_by_one_cause_are_one_block() -> None:
     rows = [row("unbound", gate=f"G-{name}", subject="import") for name in ("ONE", "TWO", "SIX")]
     lines = [*blocks([*rows, row("nothing-falsified", gate="G-FIX")])]

@@ -68,6 +68,24 @@ def test_a_book_that_the_command_itself_wrote_into_is_not_sealed(watch: Watch, t
     assert "a line of the book was changed while the command ran" in done.out + done.err
 
 
+def test_the_book_names_the_outermost_folders_that_the_command_wrote_into(watch: Watch, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    writer = tmp_path / "writer.py"
+    writer.write_text(
+        "import pathlib, time\n"
+        f"inner = pathlib.Path({str(elsewhere / 'a' / 'b')!r})\n"
+        "inner.mkdir(parents=True)\n"
+        f"read = open({str(TRAINER[1])!r})\n"
+        "files = [(folder / 'out.bin').open('w') for folder in (inner, inner.parent)]\n"
+        "pathlib.Path('run').mkdir()\n"
+        "pathlib.Path('run/run.json').write_text('{}')\n"  # at which the witness looks
+        "time.sleep(2)\n"
+    )
+    roots = watch(command=(sys.executable, str(writer))).book[-1]["write_roots"]
+    assert [root.endswith("elsewhere/a") for root in roots].count(True) == 1
+    assert not any(root.endswith("/b") or "tests/watch" in root for root in roots)
+
+
 def test_a_gate_that_fails_is_booked_and_stops_nothing_where_nothing_is_to_be_stopped(watch: Watch) -> None:
     done = watch("--rows=9", "--nan=4", stop_at="never")
     assert (done.code, len(done.rows())) == (0, 9)

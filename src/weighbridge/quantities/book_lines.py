@@ -167,6 +167,7 @@ class End:
     max_rss_kib: int
     processes: int
     files: Mapping[str, FileState]  # by path relative to RUN; by its own name where RUN is a file
+    write_roots: tuple[str, ...] = ()  # outermost folders of files that were seen open for writing
     witnessed: tuple[str, ...]
     not_witnessed: Mapping[str, str]
 

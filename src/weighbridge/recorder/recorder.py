@@ -28,7 +28,7 @@ from weighbridge.recorder.passes.diagnostics import LOOKING, Diagnostics, OneLoo
 from weighbridge.recorder.passes.kernels import KernelSample
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import DIAGNOSTICS, EVENTS, LAYERS, STEPS, RowLog
-from weighbridge.recorder.updates import unwrapped
+from weighbridge.recorder.updates import Hyperparameters, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 
 
@@ -88,6 +88,8 @@ class Recorder:
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)
         self._inside = [one(self._seen, diagnostics, last, looks) for one in LOOKING] if diagnostics else []
         self._beside = Beside(self._seen, self._event, first_step, looks, analysis=analysis, probes=probes)
+        by_hand = Hyperparameters.columns if self._optimizer is None else ()  # which a script logs that updates itself
+        self._own = columns.OWN.union(self._beside.columns).difference(by_hand)
         own = [channel(self._seen) for channel in columns.CHANNELS]
         looking = [*own, self._audit, self._layers, *self._inside, *self._beside.channels]
         self._points = HookPoints(self._seen, looking, 0 if channels == "all" else every, self._audit.ops, self.failed)
@@ -144,7 +146,7 @@ class Recorder:
             tokens: the tokens consumed, where no loader is watched.
             scalars: what else is to be logged, such as `val_loss`, by its name; None is a missing cell.
         """
-        if scalars and (taken := (columns.OWN | self._beside.columns).intersection(scalars)):
+        if scalars and (taken := self._own.intersection(scalars)):
             raise MisuseError(f"the recorder writes {', '.join(sorted(taken))} itself; give yours another name")
         try:
             self._record(loss, grad_norm, tokens, scalars)

@@ -73,13 +73,15 @@ class Level(enum.StrEnum):
 class Row:
     """One finding as every report shows it: in words, where its gate is written, and how long measuring for it took.
 
-    `excused` says why a FAIL or a BLOCKED does not count, `unexcused` why it does after all, `unexpected` why an
-    outcome fails that would not alone, and `elsewhere` on whose evidence it stands where another lane measured.
+    `why` is the gate's own, for a FAIL whose card knows no cause. `excused` says why a FAIL or a BLOCKED does not
+    count, `unexcused` why it does after all, `unexpected` why an outcome fails that would not alone, and `elsewhere` on
+    whose evidence it stands where another lane measured.
     """
 
     finding: Finding
     title: str
     said: FindingText
+    why: str = ""
     file: str = ""
     line: int = 0
     column: int = 0
@@ -111,6 +113,10 @@ class Row:
         """Return what makes the outcome count otherwise than it stands."""
         return [printable(why) for why in (self.excused, self.unexcused, self.elsewhere, self.unexpected) if why]
 
+    @property
+    def _says_no_cause(self) -> bool:
+        return self.outcome is Outcome.FAIL and "cause" not in dict(self.said.helps)
+
     def lines(self, *, everything: bool = False, alone: bool = True) -> list[str]:
         """Return what there is to say of the finding but its hints, eight lines at most of what it found.
 
@@ -123,6 +129,7 @@ class Row:
             *(self.said.lines if everything else capped(self.said.brief)),
             *capped([*otherwise], 2),
             *([self.said.besides] if self.said.besides else []),
+            *([f"why it is asked: {self.why}"] if self.why and self._says_no_cause else []),
             *([f"{ENOUGH}: {self.said.enough}"] if self.said.enough else []),
         )
         return [*map(singular, lines)]

@@ -75,7 +75,7 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
     suites = []
     for result in results:
         loaded, evaluation, bundle = result.loaded, result.evaluation, result.bundle
-        contract, titles = loaded.contract, {gate.id: gate.title for gate in loaded.contract.gates}
+        contract, gates = loaded.contract, {gate.id: gate for gate in loaded.contract.gates}
         rows = []
         for finding in evaluation.findings:
             at, place = loaded.gate_at(finding.gate), (finding.gate, finding.instance)
@@ -83,7 +83,8 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
             known = finding.gate in excuses.expect_blocked and finding.verdict.outcome is Outcome.BLOCKED
             row = Row(
                 finding=finding,
-                title=printable(titles[finding.gate]),
+                title=printable(gates[finding.gate].title),
+                why=printable(gates[finding.gate].why),
                 said=finding_text(finding, evaluation.measured),
                 file=shown(at.file),
                 line=at.line,
@@ -108,7 +109,7 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
             seconds=(evaluation.finished - evaluation.started).total_seconds(),
             rows=tuple(rows),
             overrides=contract.overrides,
-            left_out=tuple(gate for gate in titles if gate not in {row.finding.gate for row in rows}),
+            left_out=tuple(gate for gate in gates if gate not in {row.finding.gate for row in rows}),
         )
         suites.append(suite)
     return Report(suites=tuple(suites), code=code)
@@ -116,11 +117,12 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
 
 def rows_of_bundle(bundle: Bundle) -> tuple[Row, ...]:
     """Return the findings of a bundle as reports show them."""
-    titles, rows = {gate.id: gate.title for gate in bundle.contract.gates}, []
+    gates, rows = {gate.id: gate for gate in bundle.contract.gates}, []
     for one in bundle.findings:
         places = looked_at(bundle.contract, one, bundle.measured)
         said = finding_text(one, bundle.measured)
-        rows.append(Row(finding=one, title=printable(titles[one.gate]), said=said, looked_at=places))
+        title, why = map(printable, (gates[one.gate].title, gates[one.gate].why))
+        rows.append(Row(finding=one, title=title, why=why, said=said, looked_at=places))
     return tuple(rows)
 
 

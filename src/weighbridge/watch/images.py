@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -36,6 +38,27 @@ def open_devices(processes: Iterable[Seen], proc: Path = PROC) -> dict[str, tupl
     """Return the accelerator files that each process holds open, by pid; none of a process that holds none."""
     asked = ((one.pid, device_files(proc / str(one.pid))[0]) for one in processes)
     return {str(pid): tuple(found[0]["files"]) for pid, found in asked if found and found[0]["files"]}
+
+
+def written_folders(processes: Iterable[Seen], proc: Path = PROC) -> set[str]:
+    """Return the folders of the regular files that processes hold open for writing now."""
+    found = set[str]()
+    for one in processes:
+        with contextlib.suppress(OSError):  # it ended, or is another user's
+            for opened in (proc / str(one.pid) / "fd").iterdir():
+                modes = opened.lstat().st_mode & stat.S_IWUSR, stat.S_ISREG(opened.stat().st_mode)
+                if all(modes) and not (path := os.readlink(opened)).startswith("/memfd:"):  # noqa: PTH115 -- "X (deleted)"
+                    found.add(os.path.dirname(path))  # noqa: PTH120
+    return found
+
+
+def write_roots(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the outermost of folders, at most `MAX_FILES`."""
+    roots = list[Path]()
+    for folder in sorted(map(Path, folders)):  # a folder stands before what it holds
+        if not roots or not folder.is_relative_to(roots[-1]):
+            roots.append(folder)
+    return tuple(map(str, roots[:MAX_FILES]))
 
 
 def device_memory(processes: Iterable[Seen], proc: Path = PROC) -> dict[str, float]:
@@ -92,7 +115,7 @@ def _identity(path: str) -> Identity | None:
 def seen_here(proc: Path = PROC) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """Return by name what can be witnessed on this machine, and of the rest why not."""
     names = ["exit", "rows", "clock", "files"]
-    of_proc = ("processes", "memory", "device-files", "libraries")
+    of_proc = ("processes", "memory", "device-files", "libraries", "write-roots")
     if not (proc / "self" / "stat").exists():
         return tuple(names), dict.fromkeys((*of_proc, "device-memory"), f"there is no {proc}")
     listed = on_devices()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from weighbridge.diagnosis.fixed_batch import Call, cut, evaluated, tokens
+from weighbridge.diagnosis.fixed_batch import WHOLE, Call, cut, evaluated, tokens
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched
 from weighbridge.recorder.learning.loss_scale import lowest, spread
@@ -31,11 +31,12 @@ class Evaluations(Channel):
     columns = ("evaluation_change", "future_change", "padding_change")
     period = SELDOM
     _call: Call | None = None
+    _size = (ROWS, POSITIONS)
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep a few rows as the model got them."""
         call: Call = {**dict(enumerate(args)), **kwargs}
-        self._call = cut(call, ROWS, POSITIONS)
+        self._call = cut(call, *self._size)
         kind = output.device.type
         self._precision = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
 
@@ -47,7 +48,7 @@ class Evaluations(Channel):
         kind, dtype, enabled = self._precision
         # What is cast under no_grad may not stay in the cache of an autocast that the loop is in.
         with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
-            first = evaluated(model, call)
+            first = self._first(model, call)
             if first is None:
                 return {}
             found: dict[str, Cell] = {"evaluation_change": _largest(first, evaluated(model, call))}
@@ -55,6 +56,15 @@ class Evaluations(Channel):
             if (ids := _tokens(call, first)) is not None and not encodes:
                 found |= self._ahead(model, call, ids, first) | _padded(model, call, ids, first)
         return found
+
+    def _first(self, model: torch.nn.Module, call: Call) -> torch.Tensor | None:
+        try:
+            return evaluated(model, call)
+        except RuntimeError:
+            if self._size == (WHOLE, WHOLE):
+                raise
+            self._size = WHOLE, WHOLE  # from the next look on: a model may take batches of one size alone
+            return None
 
     def _ahead(self, model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch.Tensor) -> dict[str, Cell]:
         half = ids.shape[1] // 2
