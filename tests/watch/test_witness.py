@@ -68,6 +68,18 @@ def test_a_book_that_the_command_itself_wrote_into_is_not_sealed(watch: Watch, t
     assert "a line of the book was changed while the command ran" in done.out + done.err
 
 
+def test_a_witness_that_was_made_to_stand_still_says_how_long_it_did_not_look(watch: Watch, tmp_path: Path) -> None:
+    (tmp_path / "stopper.py").write_text(
+        "import os, signal, subprocess, time\n"
+        "witness = os.getppid()\n"
+        "subprocess.Popen(['sh', '-c', f'sleep 2.5; kill -CONT {witness}'])\n"
+        "os.kill(witness, signal.SIGSTOP)\n"
+    )
+    (note,) = watch(command=(sys.executable, str(tmp_path / "stopper.py"))).lines("note")
+    assert note["what"] == "the witness"
+    assert 2 < float(note["why"].removeprefix("did not look for ").removesuffix(" s")) < 20
+
+
 def test_the_book_names_the_outermost_folders_that_the_command_wrote_into(watch: Watch, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     writer = tmp_path / "writer.py"

@@ -38,6 +38,7 @@ POLL_MS = 40  # how late a row may be seen: many of a fast log are judged at onc
 WALK_SECONDS, WALK_SHARE = 1.0, 400  # between two walks over /proc, which may take a four-hundredth of the time
 SAMPLE_SECONDS = 10.0
 JUMP_SECONDS = 0.5
+AWAY_SECONDS = 2.0  # between two looks, which are a few hundredths apart
 MOST_PROCESSES = 10_000  # lines of the book about them
 NOT_FOUND = 127
 
@@ -154,10 +155,13 @@ class Witness:
         """Look until no process is left, a gate failed for good, or a person ended it."""
         waiting = select.poll()
         waiting.register(self.bell, select.POLLIN)
-        alone = False
+        alone, looked = False, time.monotonic()
         while True:
             rang = self._wait(waiting)
             now = time.monotonic()
+            if now - looked > AWAY_SECONDS:
+                self.book.note("the witness", f"did not look for {now - looked:.1f} s")
+            looked = now
             if rang and alone:
                 self.next_walk = now
             if self._asked_to_end() or self._judge(now):
