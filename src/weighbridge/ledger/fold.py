@@ -271,4 +271,5 @@ def _demand_current(standing: Standing, evidence: BundleEvidence, now: datetime,
         what = f"the evidence is older than {evidence.max_age_days:g} days"
         raise LedgerError("stale", what, remedy="run verify again")
     if standing.failed_at is not None and evidence.at <= standing.failed_at:
-        raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL", remedy="run verify again")
+        what = "the PASS is not later than the last FAIL"
+        raise LedgerError("older-than-fail", what, remedy="verify again; of a run, one that ended later")
