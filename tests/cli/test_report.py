@@ -288,6 +288,15 @@ def test_a_picture_names_gate_bundle_and_measurement_or_says_that_no_gate_reads_
     assert {caption.partition(":")[0] for caption in captions} >= {"loss", "lr", "grad_norm"}
 
 
+def test_a_column_is_judged_by_the_gates_that_looked_at_it_each_with_its_own_outcome(cli: Cli, tmp_path: Path) -> None:
+    page = drawn(cli, sealed(cli, "builtin:training-run", "--subject", f"run={recorded(tmp_path / 'run')}"))
+    judging = re.findall(r"<td>((?:PASS|FAIL|BLOCKED) GATE[^<]*)</td>", page)
+    unmeant = set(re.findall(r"NOT APPLICABLE</span> <a[^>]*>([^<]+)</a>", page))
+    assert judging
+    assert "GATE-RUN-HELD-OUT" in unmeant
+    assert not any(gate in cell for cell in judging for gate in unmeant)
+
+
 def test_names_from_outside_come_out_as_text(cli: Cli) -> None:
     title = "</script><img src=x onerror=alert(1)><svg onload=alert(1)> \u202egnp.exe " + "long " * 2000
     contract = yaml.safe_load(cli("show", "builtin:checkpoint-import").out)

@@ -62,7 +62,11 @@ def _column(one: Judged) -> str:
 
 
 def _reads(one: Judged, column: str) -> bool:
-    return column == (_column(one) or column) and column in (_column(one), *dict[str, Any](one.row.looked_at)["places"])
+    named = column == (_column(one) or column) and column in (
+        _column(one),
+        *dict[str, Any](one.row.looked_at)["places"],
+    )
+    return named and one.outcome is not Outcome.NOT_APPLICABLE  # which has looked at nothing
 
 
 def _training(given: Sources) -> Tab:
@@ -81,7 +85,7 @@ def _training(given: Sources) -> Tab:
 
 def _curve(given: Sources, course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None) -> Part:
     unit, marks = promised_unit(course.column), list[Mark]()
-    for one in [one for one in judged if one.outcome is not Outcome.NOT_APPLICABLE]:
+    for one in judged:
         verdict, at = one.row.finding.verdict, dict[str, Any](one.row.looked_at)
         steps = course.step[0] or 0, course.step[-1] or 0
         windows = sum(mark.kind == "window" for mark in marks)
@@ -125,7 +129,7 @@ def _table_of(courses: Sequence[StepCourse], judged: Sequence[Judged]) -> Part:
         known = [value for value in course.least if value is not None]
         top = [value for value in (course.greatest or course.least) if value is not None]
         counts = [str(sum(found)) for found in (course.nan, course.zeros, course.missing)]
-        by = f"{mine[0].word}: {', '.join(one.row.finding.gate for one in mine)}" if mine else "not judged"
+        by = said_by(mine).removesuffix(".") if mine else "not judged"
         last = (course.median or course.least)[-1]
         rows.append((course.column, *map(short, (min(known, default=None), max(top, default=None), last)), *counts, by))
         bad |= {index} if mine and mine[0].outcome in WORST[:2] else set()
