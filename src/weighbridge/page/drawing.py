@@ -168,7 +168,7 @@ def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iter
             yield tag("line", class_="lim", stroke=INK["bad"], stroke_dasharray="2 4", x1=at, x2=at, y1=TOP, y2=foot)
             yield tag("path", class_="hit", fill=INK["bad"], d=f"M{at} {foot + 2}l5 9h-10z")
             anchor = "end" if at > WIDTH * 0.7 else "start"
-            yield text(at + (-8 if anchor == "end" else 8), TOP + 12 + 15 * hits, mark.text, dim=False, anchor=anchor)
+            yield text(at + (-8 if anchor == "end" else 8), TOP + 20 + 15 * hits, mark.text, dim=False, anchor=anchor)
             hits += 1
 
 
