@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 SHOWN = 110
 HEAD = """# A first look at files of others
 
-What `weighbridge inspect --strict` says of forty logs, folders and checkpoints as their authors published them. What
+What `weighbridge inspect --strict` says of 54 logs, folders and checkpoints as their authors published them. What
 is right was decided from the numbers alone: *good* and *bad* trainings, *parts* where the evaluation rises from its
 best, *open* where the file alone does not tell. *Held back* says that it could not be told, which is no verdict. Made
 by `benchmarks/first_look.py` from `benchmarks/first_look.tsv`; the longer list is [published logs](published_logs.md).

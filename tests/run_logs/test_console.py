@@ -71,6 +71,14 @@ NANOTRON = "12/21 01:39:51 [INFO|DP=0|PP=0|TP=0]: Memory usage: 64.15MiB. Peak a
     f" | grad_norm: 0.1{step} | lm_loss: {4 - step / 10:.3g} | lr: 0.0001 | eta: 131 days, 1:45:39\n"
     for step in range(1, 21)
 )
+EPOCHS = "loading ...\n" + "".join(
+    f"Epoch {step}/20 - Train Loss: {4 - step / 10:.4f}, Val Loss: {4.1 - step / 11:.4f}\n  saved (val_loss=1.0)\n"
+    for step in range(1, 21)
+)  # fmt: skip
+BRACKETS = "".join(
+    f"2024-05-01 10:00:{step:02} INFO Epoch: [{step}/20] | loss={4 - step / 10:.4f} | val_loss=3.5 | acc: {step}.0%\n"
+    for step in range(20)
+)
 
 
 def opened(text: str, folder: Path, **how: Any) -> Any:
@@ -93,6 +101,8 @@ def opened(text: str, folder: Path, **how: Any) -> Any:
         (TITAN, {"loss": (1, 12.2254), "tokens_per_sec": (1, 375.0)}, ("step", "loss", "grad_norm", "memory",
          "tokens_per_sec", "tflops", "mfu", "val_loss", "validation/memory",
          "validation/tokens_per_sec"), "ended"),
+        (EPOCHS, {"loss": (1, 3.9), "val_loss": (1, 4.0091)}, ("step", "loss", "val_loss"), "unknown"),
+        (BRACKETS, {"loss": (0, 4.0), "val_loss": (0, 3.5)}, ("step", "loss", "val_loss", "acc"), "unknown"),
         (MEGATRON, {"loss": (1, 10.29), "wall_ms": (1, 3903.7)}, ("step", "consumed samples", "wall_ms",
          "throughput per GPU (TFLOP/s/GPU)", "lr", "loss", "grad_norm"), "ended"),
         (NANOTRON, {"loss": (1, 3.9), "wall_ms": (1, 8010.0)}, ("step", "consumed_tokens", "wall_ms", "tokens_per_sec",
@@ -123,6 +133,7 @@ def test_the_rows_of_known_programs_are_read(
         ("step:  1  loss:      nan  grad_norm:      nan  memory: 27.34GiB(28.78%)  tps: 375\n", ("loss", "grad_norm")),
         (" iteration        1/      20 | learning rate: 6.0E-05 | lm loss: NAN | grad norm: nan |\n",
          ("loss", "grad_norm")),
+        ("Epoch 1/20 - Train Loss: nan, Val Loss: nan\n", ("loss", "val_loss")),
         ("iteration: 1 / 20 | consumed_tokens: 1.28K | grad_norm: nan | lm_loss: nan | lr: 0.0001\n",
          ("loss", "grad_norm")),
     ],
@@ -132,6 +143,16 @@ def test_a_nan_is_read_however_wide_a_program_prints_it(row: str, columns: tuple
     for name in columns:
         assert all(math.isnan(value) for _, value in numbers(view, name))
         assert len(numbers(view, name)) == 2
+
+
+def test_a_line_of_a_step_within_an_epoch_is_no_epoch(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("Epoch [1/5], Step [100/600], Loss: 0.1\n" * 3)
+    assert refused(tmp_path / "log.txt").code == "unknown-format"
+
+
+def test_a_column_is_known_however_it_is_spelled(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("Epoch,Train Loss,Validation Loss,Learning Rate\n1,2.5,2.6,0.1\n2,2.4,2.5,0.1\n")
+    assert open_run(tmp_path / "log.csv").column_names == ("step", "epoch", "loss", "val_loss", "lr")
 
 
 def test_evaluations_stand_on_the_row_of_their_step(tmp_path: Path) -> None:

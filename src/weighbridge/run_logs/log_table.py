@@ -46,6 +46,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "wall_ms": ("step_ms", "step_time_ms", "wall_time_ms", "iteration_time_ms"),
     "gpu_util_pct": ("gpu_util", "gpu_utilization", "utilization.gpu"),
     "coverage": ("corpus_coverage", "coverage_pct"),
+    "epoch": (),
 }
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 20_000_000, 512, 160_000_000
 MAX_NAME = 200
@@ -202,11 +203,15 @@ class TableBuilder:
 
 
 def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return logged names by standard name: as given, else own, else alias; one whose own is given away is left out."""
+    """Return logged names by standard name: as given, else own, else alias, however it is spelled (`Train Loss`).
+
+    A column whose own name is given away is left out.
+    """
     remaining = [name for name in logged if name not in given.values()]
     names = {standard: name for standard, name in given.items() if name in set(logged)}
     taken = set(given) | set(remaining)
-    aliases = {standard: next((one for one in known if one in remaining), "") for standard, known in ALIASES.items()}
+    spelled = {one.lower().replace(" ", "_"): one for one in reversed(remaining)} | {one: one for one in remaining}
+    aliases = {of: next((spelled[one] for one in (*known, of) if one in spelled), "") for of, known in ALIASES.items()}
     alias_of = {name: standard for standard, name in aliases.items() if standard not in taken}
     return names | {alias_of.get(name, name): name for name in remaining if name not in given}
 

@@ -73,6 +73,12 @@ PROGRAMS: Final = (
         re.compile(rf"(?<=\|)(?P<name>[^|:]{{1,80}}): *(?P<value>{NUMBER})(?P<unit>[KMBGT])? *(?=\||$)"),
         PIPED | dict.fromkeys(TIMES, "wall_ms"),
     ),
+    Program(  # what so many scripts print; how many epochs were asked for is no count of theirs, which may begin at 0
+        "an epoch a line",
+        re.compile(r"(?i)\bepoch\W*(?P<step>\d+)(?: */ *\d+)?\W+(?!.*\b(?:step|batch|iter))(?=.*loss *[:=])"),
+        re.compile(rf"(?P<name>[A-Za-z][A-Za-z_ /-]*?) *[:=] *(?P<value>{NUMBER})(?P<unit>%|s\b)?"),
+        {"val_loss": "eval_loss"},
+    ),
 )
 Row: TypeAlias = tuple[str, dict[str, object]]  # its step, if it tells one, and its cells
 RowOf: TypeAlias = Callable[[str], Row | None]
