@@ -32,14 +32,15 @@ above one lucky best. The gate is advice in the contract, and `--strict` counts 
 six evaluations stand in rows of their own names, so no gate looks at them. Held back are logs of five and twelve rows,
 which are too few to tell a fall from noise, and logs without a column that is called a loss. Refused are two pickles
 that would run their author's code, rightly, a model whose weights are not beside it, a pointer, and two consoles in
-words of their own. An error of Elo that never changes is told as a placeholder, which it is not. The last fourteen came
-later, chosen by their names alone. One of them is wrong: the means of ten epochs of Temporal-Link-Prediction fall in each, by
-2.8 % between medians of five, and a twentieth is asked. A log of six trainings and a table of one experiment are no single run.
+words of their own. An error of Elo that never changes is told as a placeholder, which it is not. The last fourteen
+came later, chosen by their names alone. One of them is wrong: the means of ten epochs of Temporal-Link-Prediction
+fall in each, by 2.8 % between medians of five, and a twentieth is asked. A log of six trainings and a table of one
+experiment are no single run.
 
 What this look showed was then mended: one weight under two names in a PyTorch file was told as a copy (sixteen of them
 in version_27); a log of five rows counted as looked at; the Trainer's last two rows in W&B, which hold no loss, were
-told as a hole in it; and bounds that a script logs beside its loss were told as placeholders. Of the last fourteen, a console
-that prints a line for each epoch was refused, and `training loss` was no column of that name."""
+told as a hole in it; and bounds that a script logs beside its loss were told as placeholders. Of the last fourteen, a
+console that prints a line for each epoch was refused, and `training loss` was no column of that name."""
 
 
 class Look(NamedTuple):
