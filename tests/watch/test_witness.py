@@ -68,6 +68,27 @@ def test_a_book_that_the_command_itself_wrote_into_is_not_sealed(watch: Watch, t
     assert "a line of the book was changed while the command ran" in done.out + done.err
 
 
+def test_what_a_walk_over_proc_missed_is_of_the_tree_all_the_same(watch: Watch, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.py"
+    missing.write_text(
+        "import runpy, sys\n"
+        "from weighbridge.watch.processes import Tree\n"
+        "alive, missed = Tree.alive, []\n"
+        "def some(tree):\n"
+        "    if tree.status is None or len(missed) >= 3:\n"
+        "        return alive(tree)\n"
+        "    missed.append(1)\n"  # forked between the listing and the reading, by one that ended between them
+        "    return []\n"
+        "Tree.alive = some\n"
+        "del sys.argv[:3]\n"  # the interpreter and -m, which stand in its own command
+        "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)\n"
+    )
+    done = watch("--rows=40", "--hz=20", "--nan=10", "--detach", under=(sys.executable, str(missing)), grace=0.5)
+    assert done.code == 1, done.err
+    assert [line["step"] for line in done.lines("stop")] == [10]
+    assert not _alive(done.book)
+
+
 def test_a_witness_that_was_made_to_stand_still_says_how_long_it_did_not_look(watch: Watch, tmp_path: Path) -> None:
     (tmp_path / "stopper.py").write_text(
         "import os, signal, subprocess, time\n"

@@ -162,6 +162,18 @@ class Tree:
         only = Seen(pid=self.child, start_ticks=0, parent=os.getpid(), **shared)  # type: ignore[arg-type]
         return [only] if self.child and self.status is None else []
 
+    def childless(self) -> bool:
+        """Return whether nothing came of the child that still is there, ended or not.
+
+        Walking over /proc misses what is forked meanwhile by one that ends. The kernel knows: whose parents end are
+        children of this process.
+        """
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
+
     def send(self, number: int) -> tuple[int, int]:
         """Send a signal to every process, those that appear meanwhile, too; return how many took and refused it."""
         done: dict[Key, bool] = {}
@@ -216,7 +228,7 @@ class Tree:
     def kill(self, seconds: float, reap: Callable[[], object]) -> list[Seen]:
         """Kill every process, wait for them, and return those that are there all the same after so many seconds."""
         until = time.monotonic() + seconds
-        while left := self.alive():
+        while (left := self.alive()) or not self.childless():
             self.send(signal.SIGKILL)
             reap()
             if time.monotonic() > until:

@@ -170,10 +170,12 @@ class Witness:
                 alone, self.next_walk = True, now
             if now >= self.next_walk or self.growth.begun:
                 left = self._walk(now)
-                if alone and not left:
-                    return
-                if alone:
+                if alone and left:
                     self._say_left(left)
+                elif alone:
+                    self._reap()
+                    if self.tree.childless():
+                        return
 
     def _wait(self, waiting: select.poll) -> bool:
         """Wait for a signal or the next look; return whether there was one, and book who ended."""
@@ -355,7 +357,7 @@ class Witness:
             if self.stop is not None and any(now - rows.get(path, 0) > 1 for path, now in self.growth.rows().items()):
                 self.book.note("the grace", "a second row was written in it: it is no grace to train on")
                 break
-        if left:
+        if left or not self.tree.childless():
             self._send(signal.SIGKILL)
             left = self.tree.kill(LAST_SECONDS, self._reap)
         return left
