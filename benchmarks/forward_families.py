@@ -17,6 +17,7 @@ from torch import nn
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Outcome, Verdict
 from weighbridge.forward import stacks
+from weighbridge.forward.reach import cache_parameter
 from weighbridge.gates.families.local_errors import Limits
 from weighbridge.gates.forward_parity import judge
 from weighbridge.verifiers.forward_errors import VERIFIER
@@ -152,13 +153,14 @@ def decoding(how: str) -> Iterator[None]:
         first = ids.shape[1] - steps
         rows = len(ids) if "OPT" in type(module).__name__ else 1  # as its own positions are
         given: Any = {name: one[:, :first] for name, one in masks.items()}
-        cache = module(input_ids=ids[:, :first], use_cache=True, **given).past_key_values
+        name = cache_parameter(module)
+        cache = getattr(module(input_ids=ids[:, :first], use_cache=True, **given), name)
         for at in range(first, ids.shape[1]):
             if how == "one wrong row of the cache" and at == first:
                 cache.layers[1].values[:, :, 5] = cache.layers[1].values[:, :, 6]
             more = {"position_ids": torch.full((rows, 1), at + 1)} if how == "position one too far" else {}
             mask = {name: one[:, : at + 1] for name, one in masks.items()}
-            cache = module(input_ids=ids[:, at : at + 1], past_key_values=cache, **more, **mask).past_key_values
+            cache = getattr(module(input_ids=ids[:, at : at + 1], **{name: cache}, **more, **mask), name)
 
     stacks._generate = plain if how == "clean" else generate  # noqa: SLF001
     try:

@@ -18,6 +18,7 @@ from tests.verifiers.stacks import shown  # noqa: E402
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.core.model import Measurement, Outcome, Verdict  # noqa: E402
 from weighbridge.forward import stacks  # noqa: E402
+from weighbridge.forward.reach import cache_parameter  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
 from weighbridge.gates.families.local_errors import Limits  # noqa: E402
 from weighbridge.gates.forward_parity import judge  # noqa: E402
@@ -100,12 +101,13 @@ def test_a_wrong_position_and_a_wrong_row_of_the_cache_are_found_where_they_firs
         def seen(stop: int) -> dict[str, Any]:
             return {name: mask[:, :stop] for name, mask in masks.items()}
 
-        cache = module(input_ids=ids[:, :-steps], use_cache=True, **seen(-steps)).past_key_values
+        name = cache_parameter(module)
+        cache = getattr(module(input_ids=ids[:, :-steps], use_cache=True, **seen(-steps)), name)
         if row is not None:
             cache.layers[1].values[:, :, row] = cache.layers[1].values[:, :, row + 1]
         for at in range(ids.shape[1] - steps, ids.shape[1]):
             place = torch.tensor([[at + position]])
-            given = {"past_key_values": cache, "position_ids": place, **seen(at + 1)}
+            given = {name: cache, "position_ids": place, **seen(at + 1)}
             module(input_ids=ids[:, at : at + 1], use_cache=True, **given)
 
     monkeypatch.setattr(stacks, "_generate", generate)

@@ -18,7 +18,7 @@ from tests.verifiers.stacks import gpt, shown  # noqa: E402
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.core.model import Measurement, Outcome, Verdict  # noqa: E402
 from weighbridge.forward import reach  # noqa: E402
-from weighbridge.forward.reach import Bounds, bounds_of, drawn_form, drawn_size  # noqa: E402
+from weighbridge.forward.reach import Bounds, bounds_of, cache_parameter, drawn_form, drawn_size  # noqa: E402
 from weighbridge.forward.stacks import DRAWN, Torch  # noqa: E402
 from weighbridge.gates.families.local_errors import REACHED, Limits  # noqa: E402
 from weighbridge.gates.forward_parity import judge  # noqa: E402
@@ -144,7 +144,7 @@ def on_decoding(part: Any, change: Callable[[Any], None]) -> None:
 
     def before(_module: Any, _args: Any, named: Any) -> None:
         if named["hidden_states"].shape[1] == 1:
-            change(named["past_key_values"].layers[1])
+            change(next(named[name] for name in ("past_key_values", "cache") if name in named).layers[1])
 
     part.register_forward_pre_hook(before, with_kwargs=True)
 
@@ -251,6 +251,8 @@ def test_a_model_that_raises_on_a_mask_or_a_cache_is_compared_without() -> None:
     [("bert", []), ("t5", ["cache", "padding"]), ("mamba", []), ("bloom", ["cache"]), ("gemma3_text", [])],
 )
 def test_each_kind_of_model_is_run_in_the_form_that_it_takes(name: str, missed: list[str], tmp_path: Path) -> None:
+    if name == "mamba" and cache_parameter(transformers.MambaForCausalLM):  # its state has that name since 5.24
+        missed = ["cache"]
     view = open_model(f"hf:{saved(name, tmp_path)}")
     verdict = judged(view, view)
     assert (verdict.outcome, verdict.figures["not_reached"]) == (Outcome.PASS, missed)

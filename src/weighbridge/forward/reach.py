@@ -107,9 +107,15 @@ def drawn_form(modules: Iterable[torch.nn.Module], rows: int, length: int) -> Fo
         changes = "dynamic" in kinds or length - decode <= bounds.rope_limit < length  # what a cache holds already
         if rows < 2 or length < LEAST or not whole or getattr(config, "is_encoder_decoder", False):
             return PLAIN
-        if plain is not module or changes or "past_key_values" not in accepted:  # each length is compiled by itself
+        if plain is not module or changes or not cache_parameter(plain):  # each length is compiled by itself
             decode = 0
     return Form(padded, decode)
+
+
+def cache_parameter(module: torch.nn.Module) -> str:
+    """Return by which name a model takes its cache and gives it back, as its version of Transformers has it, or ""."""
+    accepted = inspect.signature(module.forward).parameters
+    return next((name for name in ("past_key_values", "cache") if name in accepted), "")
 
 
 def reached(module: torch.nn.Module, trusted: Trace, decoded: int) -> Mapping[str, bool]:
@@ -119,7 +125,7 @@ def reached(module: torch.nn.Module, trusted: Trace, decoded: int) -> Mapping[st
         found = {"window": length > bounds.window, "rope-limit": length > bounds.rope_limit}
         found["expert"] = not bounds.experts or _all_chosen(trusted, bounds)
     accepted = inspect.signature(module.forward).parameters
-    if decoded or "past_key_values" in accepted:
+    if decoded or cache_parameter(module):
         found["cache"] = decoded > 0
     if "attention_mask" in accepted:
         found["padding"] = any(trusted.facts.padded)

@@ -17,7 +17,7 @@ from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.arithmetic.products import Products, rounded, said_of
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.points import CACHE, Points, Visit, visited
-from weighbridge.forward.reach import bounds_of, drawn_size
+from weighbridge.forward.reach import bounds_of, cache_parameter, drawn_size
 from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, weight_digest
 
 Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
@@ -289,11 +289,11 @@ def _generate(module: torch.nn.Module, ids: torch.Tensor, steps: int, masks: Map
     if not 0 < steps < ids.shape[1]:
         what = f"{steps} of {ids.shape[1]} tokens cannot be decoded after others"
         raise SubjectError("decode-steps", what, remedy="decode fewer tokens than a sequence has")
-    cache, given = None, ids.shape[1] - steps
+    cache, given, name = None, ids.shape[1] - steps, cache_parameter(module) or "past_key_values"
     for start, stop in itertools.pairwise((0, *range(given, ids.shape[1] + 1))):
         seen: Any = {name: mask[:, :stop] for name, mask in masks.items()}
         part = ids[:, start:stop]
-        cache = module(input_ids=part, past_key_values=cache, use_cache=True, **seen).past_key_values
+        cache = getattr(module(input_ids=part, use_cache=True, **{name: cache}, **seen), name)
 
 
 def has_cuda() -> bool | None:
