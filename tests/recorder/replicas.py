@@ -33,9 +33,8 @@ def train_all(rank: int, folder: str) -> None:
     for case in CASES:
         train(rank, folder, case, int(case == "other-seed"))
     torch.distributed.barrier()
-    os._exit(
-        0
-    )  # a thread of gloo may outlive the interpreter, also where its group was destroyed, which aborts the rank
+    # A thread of gloo may outlive the interpreter, also where its group was destroyed, and aborts the rank then.
+    os._exit(0)
 
 
 def train(rank: int, folder: str, fault: str, seed: int) -> None:
