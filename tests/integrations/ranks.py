@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from tests.integrations import test_accelerate, test_lightning, test_transformers
+from tests.ranks import leave
 from tests.recorder.scenarios import digest
 from torch import nn
 
@@ -55,7 +56,7 @@ def main(folder: Path) -> None:
             made: nn.Module = train(folder, directory)
             text = digest(*made.state_dict().values(), torch.get_rng_state())
             Path(f"{folder}/{name}-{'recorded' if directory else 'alone'}-{os.environ['RANK']}").write_text(text)
-    torch.distributed.destroy_process_group()  # else a thread of it may outlive the interpreter, which aborts the rank
+    leave()
 
 
 if __name__ == "__main__":

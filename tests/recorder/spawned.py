@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import torch
+from tests.ranks import leave
 from tests.recorder.scenarios import digest
 from tests.recorder.training import SHAPE, Training, training
 
@@ -43,7 +44,7 @@ def train(rank: int, folder: str) -> None:
             with early if name == "early" else late as rec:
                 steps(work, model, rank, rec)
         Path(f"{folder}/{name}-{rank}").write_text(digest(*work.weights(), torch.get_rng_state()))
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
