@@ -268,7 +268,7 @@ def until_there(path: Path) -> None:
 
 
 def until_gone(pid: int) -> None:
-    until(lambda: (one := read_process(pid)) is None or one.state == "Z")  # ended; who waits for it is another matter
+    until(lambda: read_process(pid) is None)
 
 
 def until(holds: Callable[[], bool]) -> None:
