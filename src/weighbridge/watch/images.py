@@ -40,27 +40,6 @@ def open_devices(processes: Iterable[Seen], proc: Path = PROC) -> dict[str, tupl
     return {str(pid): tuple(found[0]["files"]) for pid, found in asked if found and found[0]["files"]}
 
 
-def written_folders(processes: Iterable[Seen], proc: Path = PROC) -> set[str]:
-    """Return the folders of the regular files that processes hold open for writing now."""
-    found = set[str]()
-    for one in processes:
-        with contextlib.suppress(OSError):  # it ended, or is another user's
-            for opened in (proc / str(one.pid) / "fd").iterdir():
-                modes = opened.lstat().st_mode & stat.S_IWUSR, stat.S_ISREG(opened.stat().st_mode)
-                if all(modes) and not (path := os.readlink(opened)).startswith("/memfd:"):  # noqa: PTH115 -- "X (deleted)"
-                    found.add(os.path.dirname(path))  # noqa: PTH120
-    return found
-
-
-def write_roots(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the outermost of folders, at most `MAX_FILES`."""
-    roots = list[Path]()
-    for folder in sorted(map(Path, folders)):  # a folder stands before what it holds
-        if not roots or not folder.is_relative_to(roots[-1]):
-            roots.append(folder)
-    return tuple(map(str, roots[:MAX_FILES]))
-
-
 def device_memory(processes: Iterable[Seen], proc: Path = PROC) -> dict[str, float]:
     """Return the MiB that each process holds on each device, by PID@DEVICE."""
     listed = on_devices()
@@ -71,14 +50,16 @@ def device_memory(processes: Iterable[Seen], proc: Path = PROC) -> dict[str, flo
 
 @dataclass(slots=True, kw_only=True)
 class Mapped:
-    """The programs and libraries that were seen mapped, each by the process in which it was first."""
+    """What processes were seen to map, each file by the first of them, and the folders that they wrote into."""
 
     first: dict[str, tuple[int, Identity]] = field(default_factory=dict)
+    written: set[Path] = field(default_factory=set)
     proc: Path = PROC
 
     def look(self, processes: Iterable[Seen]) -> None:
-        """Look at what is mapped to be executed now."""
+        """Look at what is mapped to be executed now, and at what is open for writing."""
         for one in processes:
+            self.written.update(_written(self.proc / str(one.pid) / "fd"))
             try:
                 text = (self.proc / str(one.pid) / "maps").read_text(errors="replace")
             except OSError:
@@ -102,6 +83,25 @@ class Mapped:
             kept.setdefault(pid, {})[shown(path)] = _digest(path) if same else ""
         for pid in sorted({*kept, *left_out}):
             yield Libraries(pid=pid, libraries=kept.get(pid, {}), left_out=left_out.get(pid, 0))
+
+    def write_roots(self) -> tuple[str, ...]:
+        """Return the outermost of the folders that were written into, `MAX_FILES` at most."""
+        roots = list[Path]()
+        for folder in sorted(self.written):  # a folder stands before what it holds
+            if not roots or not folder.is_relative_to(roots[-1]):
+                roots.append(folder)
+        return tuple(map(str, roots[:MAX_FILES]))
+
+
+def _written(opened: Path) -> Iterator[Path]:
+    """Yield the folders of the regular files that a process holds open for writing."""
+    with contextlib.suppress(OSError):  # it ended, or is another user's
+        for one in opened.iterdir():
+            with contextlib.suppress(OSError):  # closed since it was listed
+                if one.lstat().st_mode & stat.S_IWUSR and stat.S_ISREG(one.stat().st_mode):
+                    path = one.readlink()
+                    if not str(path).startswith("/memfd:"):
+                        yield path.parent
 
 
 def _identity(path: str) -> Identity | None:

@@ -18,15 +18,7 @@ from weighbridge.evidence.redact import host_pseudonym, own_key, redactor_here
 from weighbridge.quantities import book_lines as of
 from weighbridge.watch.book_file import begin_book, now_text, states
 from weighbridge.watch.growth import Growth
-from weighbridge.watch.images import (
-    Mapped,
-    device_memory,
-    open_devices,
-    program,
-    seen_here,
-    write_roots,
-    written_folders,
-)
+from weighbridge.watch.images import Mapped, device_memory, open_devices, program, seen_here
 from weighbridge.watch.launch import ENDING, LAST_SECONDS, ORPHANED, PASSED_ON, Started, start
 from weighbridge.watch.processes import Seen, Tree, ignores, inner_pid
 
@@ -70,7 +62,7 @@ class Witness:
 
     def __init__(self, asked: Asked, judges: Judges, tell: Callable[[str], None], *, live: bool = False) -> None:
         self.asked, self.judges, self.tell, self.live = asked, judges, tell, live  # what is PENDING is shown live
-        self.growth, self.mapped, self.folders = Growth(run=asked.run, judged=judges.files), Mapped(), set[str]()
+        self.growth, self.mapped = Growth(run=asked.run, judged=judges.files), Mapped()
         self.redactor = redactor_here(own_key(), run=Path.cwd(), named=asked.command)
         self.cpu_s, self.seen, self.standing = 0.0, 0, False
         self.signals, self.booked = list[int](), set[tuple[str, str]]()
@@ -172,10 +164,8 @@ class Witness:
                 left = self._walk(now)
                 if alone and left:
                     self._say_left(left)
-                elif alone:
-                    self._reap()
-                    if self.tree.childless():
-                        return
+                elif alone and self.tree.childless():
+                    return
 
     def _wait(self, waiting: select.poll) -> bool:
         """Wait for a signal or the next look; return whether there was one, and book who ended."""
@@ -295,7 +285,6 @@ class Witness:
 
     def _sample(self, alive: Sequence[Seen]) -> None:
         self.mapped.look(alive)
-        self.folders |= written_folders(alive)
         self.book.add(
             of.Sample(
                 processes=len(alive),
@@ -399,7 +388,7 @@ class Witness:
                 max_rss_kib=self.tree.max_rss_kib,
                 processes=self.seen,
                 files=files,
-                write_roots=tuple(map(self.redactor.text, write_roots(self.folders))),
+                write_roots=tuple(map(self.redactor.text, self.mapped.write_roots())),
                 witnessed=self.witnessed,
                 not_witnessed=self.not_witnessed,
             ),
