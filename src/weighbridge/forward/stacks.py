@@ -289,7 +289,8 @@ def _generate(module: torch.nn.Module, ids: torch.Tensor, steps: int, masks: Map
     if not 0 < steps < ids.shape[1]:
         what = f"{steps} of {ids.shape[1]} tokens cannot be decoded after others"
         raise SubjectError("decode-steps", what, remedy="decode fewer tokens than a sequence has")
-    cache, given, name = None, ids.shape[1] - steps, cache_parameter(module) or "past_key_values"
+    name = cache_parameter(getattr(module, "_orig_mod", module)) or "past_key_values"
+    cache, given = None, ids.shape[1] - steps
     for start, stop in itertools.pairwise((0, *range(given, ids.shape[1] + 1))):
         seen: Any = {name: mask[:, :stop] for name, mask in masks.items()}
         part = ids[:, start:stop]

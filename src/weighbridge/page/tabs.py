@@ -62,11 +62,9 @@ def _column(one: Judged) -> str:
 
 
 def _reads(one: Judged, column: str) -> bool:
-    named = column == (_column(one) or column) and column in (
-        _column(one),
-        *dict[str, Any](one.row.looked_at)["places"],
-    )
-    return named and one.outcome is not Outcome.NOT_APPLICABLE  # which has looked at nothing
+    if one.outcome is Outcome.NOT_APPLICABLE:  # it has looked at nothing
+        return False
+    return column == _column(one) if _column(one) else column in dict[str, Any](one.row.looked_at)["places"]
 
 
 def _training(given: Sources) -> Tab:

@@ -88,8 +88,6 @@ class Recorder:
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)
         self._inside = [one(self._seen, diagnostics, last, looks) for one in LOOKING] if diagnostics else []
         self._beside = Beside(self._seen, self._event, first_step, looks, analysis=analysis, probes=probes)
-        by_hand = Hyperparameters.columns if self._optimizer is None else ()  # which a script logs that updates itself
-        self._own = columns.OWN.union(self._beside.columns).difference(by_hand)
         own = [channel(self._seen) for channel in columns.CHANNELS]
         looking = [*own, self._audit, self._layers, *self._inside, *self._beside.channels]
         self._points = HookPoints(self._seen, looking, 0 if channels == "all" else every, self._audit.ops, self.failed)
@@ -110,6 +108,12 @@ class Recorder:
         if self._watched is None:
             raise ValueError("the recorder was given no loader; pass loader=… to have its wraps counted")
         return self._watched
+
+    @property
+    def _own(self) -> frozenset[str]:
+        """The columns that it writes itself; of a script without an optimizer, the script alone knows the rate."""
+        by_hand = Hyperparameters.columns if self._optimizer is None else ()
+        return columns.OWN.union(self._beside.columns).difference(by_hand)
 
     def cycle(self) -> Iterator[Any]:
         """Hand out the loader's batches for ever; each time it runs dry is logged as one wrap."""

@@ -75,16 +75,16 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
     suites = []
     for result in results:
         loaded, evaluation, bundle = result.loaded, result.evaluation, result.bundle
-        contract, gates = loaded.contract, {gate.id: gate for gate in loaded.contract.gates}
-        rows = []
+        contract, rows = loaded.contract, []
         for finding in evaluation.findings:
             at, place = loaded.gate_at(finding.gate), (finding.gate, finding.instance)
+            gate = contract.gate(finding.gate)
             excused = excuses.of(contract.id, finding)
             known = finding.gate in excuses.expect_blocked and finding.verdict.outcome is Outcome.BLOCKED
             row = Row(
                 finding=finding,
-                title=printable(gates[finding.gate].title),
-                why=printable(gates[finding.gate].why),
+                title=printable(gate.title),
+                why=printable(gate.why),
                 said=finding_text(finding, evaluation.measured),
                 file=shown(at.file),
                 line=at.line,
@@ -109,7 +109,7 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
             seconds=(evaluation.finished - evaluation.started).total_seconds(),
             rows=tuple(rows),
             overrides=contract.overrides,
-            left_out=tuple(gate for gate in gates if gate not in {row.finding.gate for row in rows}),
+            left_out=tuple(one.id for one in contract.gates if one.id not in {row.finding.gate for row in rows}),
         )
         suites.append(suite)
     return Report(suites=tuple(suites), code=code)
@@ -117,11 +117,12 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
 
 def rows_of_bundle(bundle: Bundle) -> tuple[Row, ...]:
     """Return the findings of a bundle as reports show them."""
-    gates, rows = {gate.id: gate for gate in bundle.contract.gates}, []
+    rows = []
     for one in bundle.findings:
         places = looked_at(bundle.contract, one, bundle.measured)
         said = finding_text(one, bundle.measured)
-        title, why = map(printable, (gates[one.gate].title, gates[one.gate].why))
+        gate = bundle.contract.gate(one.gate)
+        title, why = printable(gate.title), printable(gate.why)
         rows.append(Row(finding=one, title=title, why=why, said=said, looked_at=places))
     return tuple(rows)
 

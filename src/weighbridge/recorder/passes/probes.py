@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from weighbridge.diagnosis.fixed_batch import WHOLE, Call, cut, evaluated, tokens
+from weighbridge.diagnosis.fixed_batch import Call, cut, evaluated, tokens
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched
 from weighbridge.recorder.learning.loss_scale import lowest, spread
@@ -31,7 +31,7 @@ class Evaluations(Channel):
     columns = ("evaluation_change", "future_change", "padding_change")
     period = SELDOM
     _call: Call | None = None
-    _size = (ROWS, POSITIONS)
+    _size: tuple[int, ...] = (ROWS, POSITIONS)  # of a batch; () is the whole
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep a few rows as the model got them."""
@@ -61,9 +61,9 @@ class Evaluations(Channel):
         try:
             return evaluated(model, call)
         except RuntimeError:
-            if self._size == (WHOLE, WHOLE):
+            if not self._size:
                 raise
-            self._size = WHOLE, WHOLE  # from the next look on: a model may take batches of one size alone
+            self._size = ()  # from the next look on: a model may take batches of one size alone
             return None
 
     def _ahead(self, model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch.Tensor) -> dict[str, Cell]:

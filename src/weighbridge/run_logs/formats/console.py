@@ -77,7 +77,7 @@ PROGRAMS: Final = (
         "an epoch a line",
         re.compile(r"(?i)\bepoch\W*(?P<step>\d+)(?: */ *\d+)?\W+(?!.*\b(?:step|batch|iter))(?=.*loss *[:=])"),
         re.compile(rf"(?P<name>[A-Za-z][A-Za-z_ /-]*?) *[:=] *(?P<value>{NUMBER})(?P<unit>%|s\b)?"),
-        {"val_loss": "eval_loss"},
+        {"val_loss": "eval_loss"},  # beside the loss of its epoch it makes the row no evaluation's own
     ),
 )
 Row: TypeAlias = tuple[str, dict[str, object]]  # its step, if it tells one, and its cells
