@@ -86,6 +86,16 @@ def same_batch(p: Any) -> None:
     p.on_batch.append(kept)
 
 
+@fault("data", "gpt")
+def order_repeated(p: Any) -> None:
+    class Again(torch.utils.data.RandomSampler):
+        def __iter__(self) -> Iterator[int]:
+            self.generator = torch.Generator().manual_seed(p.seed)
+            return super().__iter__()
+
+    p.load(p.data, sampler=Again(p.data))
+
+
 @fault("data", "gpt conv")
 def wrap_unlogged(p: Any) -> None:
     class Endless:

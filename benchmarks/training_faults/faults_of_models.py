@@ -49,6 +49,15 @@ def rescheduled(p: Any) -> None:
         p.scheduled(p.schedule.lr_lambdas[0])
 
 
+@fault("optimizer", "gpt")
+def parameter_moved_after_it_was_made(p: Any) -> None:
+    made = p.middle.weight
+    del p.middle.weight
+    p.middle.weight = made.clone()  # what `nn.Parameter(…).to(device)` gives on another device
+    p.optimize(p.model.parameters())
+    rescheduled(p)
+
+
 @fault("optimizer", "gpt conv fine-tune")
 def layer_frozen(p: Any) -> None:
     p.middle.requires_grad_(False)
@@ -114,6 +123,18 @@ def units_dead(p: Any) -> None:
 def not_causal(p: Any) -> None:
     for block in p.model.blocks:
         block.causal = False
+
+
+class Mixing(nn.Module):
+    """A mean over the batch, where one over time was meant."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x.mean(0)
+
+
+@fault("model", "gpt")
+def mean_over_the_batch(p: Any) -> None:
+    p.model.norm = nn.Sequential(p.model.norm, Mixing())
 
 
 class Unresting(nn.Module):

@@ -130,8 +130,8 @@ def test_a_full_ledger_is_a_table_as_wide_as_its_words(cli: Cli) -> None:
     cli("verify", "builtin:training-run", "--subject", f"run={SPECIMENS / 'runs' / 'wrapped'}", "--record")
     *rows, counted = cli("status").lines
     absent = "NOT_APPLICABLE: has:grad_norm:100 = False, meant for True"
-    assert rows[0] == "training-run  GATE-RUN-001         fixture only"
-    assert f"training-run  GATE-RUN-GROWTH      DRAFT         {absent}" in rows
+    assert rows[0] == "training-run  GATE-RUN-001          fixture only"
+    assert f"training-run  GATE-RUN-GROWTH       DRAFT         {absent}" in rows
     assert len({re.search(r"(fixture only|DRAFT)", row).start() for row in rows}) == 1  # type: ignore[union-attr]
     assert counted.startswith(f"gates: {len(rows)}, of which 8 fixture only, {len(rows) - 8} DRAFT; NOT_APPLICABLE: ")
 

@@ -52,6 +52,42 @@ def test_batches_of_a_healthy_language_model_are_new_and_differ_in_their_rows(tm
     assert column(rows, "labels_active_share") == [1 if step in (0, 1, 2, 3, 10, 11) else None for step in range(12)]
 
 
+class SameOrder(torch.utils.data.RandomSampler):  # type: ignore[misc,name-defined]
+    def __iter__(self) -> Any:
+        self.generator.manual_seed(0)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "expected"),
+    [
+        (SameOrder, [None] * 8 + [1] * 16),
+        (torch.utils.data.RandomSampler, [None] * 8 + [0] * 16),
+        (None, [None] * 24),  # whoever does not shuffle means the order
+    ],
+)
+def test_a_loader_that_shuffles_repeats_its_order_where_its_generator_is_seeded_anew(
+    tmp_path: Path, sampler: Any, expected: list[Any]
+) -> None:
+    data = list(tokens(32))
+    order = sampler and sampler(data, generator=torch.Generator())
+    loader = torch.utils.data.DataLoader(data, BATCH, sampler=order)
+    assert column(train(tmp_path / "a", TinyGPT(), loader, passes=3), "order_repeats") == expected
+
+
+def test_the_ranks_sampler_repeats_its_order_until_its_epoch_is_set(tmp_path: Path) -> None:
+    data = list(tokens(64))
+    sampler = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=0)
+    loader = torch.utils.data.DataLoader(data, BATCH, sampler=sampler)
+    assert column(train(tmp_path / "a", TinyGPT(), loader, passes=2), "order_repeats")[8:] == [1] * 8
+
+    def new_epoch(step: int) -> None:
+        sampler.set_epoch(step // 8 + 1)
+
+    rows = train(tmp_path / "b", TinyGPT(), loader, passes=2, before=new_epoch)
+    assert column(rows, "order_repeats")[8:] == [0] * 8
+
+
 def test_images_have_a_crc_rows_and_labels_but_no_tokens(tmp_path: Path) -> None:
     images, labels = torch.randn(12, 3, 8, 8), torch.randint(0, 10, (12,))
     loader = list(zip(torch.split(images, 4), torch.split(labels, 4), strict=True))

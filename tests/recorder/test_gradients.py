@@ -100,6 +100,48 @@ def test_what_no_optimizer_holds_and_what_is_frozen_are_counted(tmp_path: Path) 
     assert column(rows, "zero_gradients") == [0.0] * 3
 
 
+@pytest.mark.parametrize("kept", ["list", "mapping", "moved", "module"])
+def test_what_is_trained_beside_the_parameters_is_in_no_optimizer(tmp_path: Path, kept: str) -> None:
+    class Beside(Language):
+        def __init__(self) -> None:
+            super().__init__()
+            shift, layer = torch.nn.Parameter(torch.zeros(1)), torch.nn.Linear(1, 1, bias=False)
+            self.shifts: Any = {"list": [shift], "mapping": {"a": shift}, "moved": shift.double(), "module": [layer]}[
+                kept
+            ]
+
+        def forward(self, ids: Any) -> Any:
+            shifts = self.shifts if kept == "moved" else self.shifts["a"] if kept == "mapping" else self.shifts[0]
+            self.last = logits = super().forward(ids)  # which is of this pass, and no parameter
+            return logits + (shifts.weight[0] if kept == "module" else shifts)
+
+    assert column(recorded(tmp_path / "a", make=Beside), "unowned") == [1.0] * 3
+    if kept == "list":
+
+        def of_all(model: Any) -> Any:
+            return torch.optim.SGD([*model.parameters(), *model.shifts], lr=0.1)
+
+        assert column(recorded(tmp_path / "b", make=Beside, optimizer_of=of_all), "unowned") == [0.0] * 3
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_a_teacher_in_a_list_and_a_weight_that_is_made_of_parameters_are_no_parameters_that_lack(
+    tmp_path: Path,
+) -> None:
+    class Taught(Language):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher = [Language()]
+            torch.nn.utils.weight_norm(self.head)
+
+        def forward(self, ids: Any) -> Any:
+            with torch.no_grad():
+                self.teacher[0](ids)
+            return super().forward(ids)
+
+    assert column(recorded(tmp_path, make=Taught), "unowned") == [0.0] * 3
+
+
 def test_an_optimizer_of_another_model_holds_nothing_and_one_of_float32_copies_is_not_judged(tmp_path: Path) -> None:
     def other(_: Any) -> Any:
         return torch.optim.SGD(Language().parameters(), lr=0.1)

@@ -104,6 +104,31 @@ def test_a_hugging_face_model_that_shifts_labels_inside_is_read_as_it_is(tmp_pat
     assert 0 <= future <= 1e-5
 
 
+class Mixing(TinyGPT):
+    """A model that takes a mean over the batch for one over time."""
+
+    def forward(self, ids: Any) -> Any:
+        logits = super().forward(ids)
+        return logits + logits.mean(0, keepdim=True)
+
+
+def test_a_row_changes_no_other_unless_the_model_mixes_them(tmp_path: Path) -> None:
+    healthy = train(tmp_path / "a", TinyGPT(), batches(2))
+    assert 0 <= healthy[0]["neighbour_change"] <= 1e-5
+    assert train(tmp_path / "b", Mixing(), batches(2))[0]["neighbour_change"] > 0.01
+
+
+def test_logits_that_compare_the_rows_of_a_batch_and_a_batch_of_one_row_are_not_asked(tmp_path: Path) -> None:
+    class Comparing(nn.Linear):  # type: ignore[misc,name-defined]
+        def forward(self, pictures: Any) -> Any:
+            said = super().forward(pictures)
+            return said @ said.T
+
+    loader = [(torch.randn(4, 6), torch.arange(4)) for _ in range(2)]
+    assert "neighbour_change" not in train(tmp_path / "a", Comparing(6, 5), loader, image_loss)[0]
+    assert "neighbour_change" not in train(tmp_path / "b", TinyGPT(), list(tokens(2)[:, None]))[0]
+
+
 def test_a_masked_language_model_looks_ahead_and_nothing_is_said_of_its_targets(tmp_path: Path) -> None:
     ids = tokens(4)
     batch = {"input_ids": ids, "labels": torch.where(torch.arange(SEQ + 1) % 3 == 0, ids, -100)}
@@ -262,7 +287,7 @@ def test_a_probe_that_raises_costs_its_own_columns_and_no_training(tmp_path: Pat
         run()
     events = [json.loads(line) for line in (tmp_path / "a" / "events.jsonl").read_text().splitlines()]
     (failure,) = [event for event in events if event["event"] == "recorder-failure"]
-    assert failure["costs"] == ["evaluation_change", "future_change", "padding_change"]
+    assert failure["costs"] == ["evaluation_change", "neighbour_change", "future_change", "padding_change"]
     assert len((tmp_path / "a" / "steps.jsonl").read_text().splitlines()) == 2
 
 

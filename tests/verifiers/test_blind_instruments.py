@@ -220,6 +220,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     "corpus_progress": {
         "_passed_over: for was, now, taken in rows": "every batch has the declared tokens here; the card has others",
         "measure: for claim in token_claims(view)": SAME,
+        "measure: for _ in failures(view, 'loss', 'tokens', 'corpus_position', 'wraps', 'wall_ms')": ONE,
         "_speed: for name, column in timed.items() if bool((column.known & (column.values > 0)).all())": SAME,
         "announced_steps: for event in view.events if event.get('event') == 'end'": UNTOUCHED,
         "announced_steps: for steps in reversed(ends) if type(steps) is int": UNTOUCHED,
@@ -239,9 +240,6 @@ HARMLESS: dict[str, dict[str, str]] = {
     "device_evidence": {
         "_probe: for device, ops in named.items() if isinstance(ops, Mapping)": BESIDE,
         "_probe: for name, reason in why.items()": BESIDE,
-        "measure: for event in views[0].events if event.get('event') == FAILURE": ONE,
-        "measure: for event in failures if costs_evidence(event)": ONE,
-        "_of_run: for event in view.events": UNTOUCHED,
     },
     "facts-run": {
         "measure: for name, section in REPORTED.items()": ABSENT,

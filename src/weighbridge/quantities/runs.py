@@ -238,7 +238,7 @@ class CorpusProgress:
     steps_without_time: Annotated[int, Doc("steps of which no row holds a time", unit="steps", typical=0)]
     first_without_time: Annotated[Step, Doc("the least of them", unit="step")]
     quick: Annotated[QuickSteps | None, Doc("steps far quicker than the others")]
-    failures: Annotated[int, Doc("failures of the recorder that it wrote down", unit="events", typical=0)]
+    failures: Annotated[int, Doc("failures of the recorder that cost a column of these", unit="events", typical=0)]
     announced_steps: Annotated[
         int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=60)
     ]
@@ -302,7 +302,6 @@ class DeviceProbe:
     announced_steps: Annotated[
         int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=1)
     ]
-    failures: Annotated[int, Doc("failures of the recorder that it wrote down", unit="events", typical=0)]
     requested: Annotated[str, Doc("device that was asked for", typical="cuda")]
     resolved: Annotated[str, Doc("device that it resolved to", typical="cuda:0")]
     pid: Annotated[int, Doc("process of the run", typical=4711)]

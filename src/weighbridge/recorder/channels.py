@@ -34,6 +34,7 @@ class Watched:
     vocab: int | None = None
     step: int = 0
     passes: int = 0  # over the corpus, that were begun again
+    shuffles: bool = False  # the loader says that each has an order of its own
     early: bool = True  # all channels look in this step
     updated: bool = False
     compiled: bool = False  # an update ran compiled, and nobody could look

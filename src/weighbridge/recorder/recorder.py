@@ -29,7 +29,7 @@ from weighbridge.recorder.passes.kernels import KernelSample
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import DIAGNOSTICS, EVENTS, LAYERS, STEPS, RowLog
 from weighbridge.recorder.updates import Hyperparameters, unwrapped
-from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
+from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, shuffles, token_counter
 
 
 class Recorder:
@@ -82,7 +82,8 @@ class Recorder:
         self._step = self._first_step = first_step
         self.directory = of_rank(self._root, os.environ)
         self._model, self._optimizer = model, unwrapped(optimizer)
-        self._seen, every = Watched(model, self._optimizer, vocab), max(probe_every, 1)
+        self._seen = Watched(model, self._optimizer, vocab, shuffles=shuffles(loader))
+        every = max(probe_every, 1)
         self._audit, self._layers = DeviceAudit(self._seen, every), Layers(self._seen, every)
         last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from weighbridge.core import dataclass
 
 
@@ -96,6 +98,12 @@ class _Pass(Iterator[Any]):
         self._empty, owner.begun, owner.dry = False, True, False
         owner.watcher.batch_drawn(batch)
         return batch
+
+
+def shuffles(loader: object) -> bool:
+    """Return whether a loader's sampler says that it gives each pass another order."""
+    sampler = getattr(loader, "sampler", None)
+    return isinstance(sampler, torch.utils.data.RandomSampler) or getattr(sampler, "shuffle", False) is True
 
 
 def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:

@@ -12,7 +12,7 @@ from weighbridge.quantities.base import record_of
 from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
 from weighbridge.run_logs import column_statistics as statistics
 from weighbridge.run_logs.run_end import GOING, UNKNOWN, run_end
-from weighbridge.verifiers.run_facts import declared_tokens, extent, numbers, products, token_claims
+from weighbridge.verifiers.run_facts import declared_tokens, extent, failures, numbers, products, token_claims
 from weighbridge.verifiers.step_series import spread
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
@@ -41,9 +41,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     unsure = end.ended in (GOING, UNKNOWN) and end.basis is Basis.REPORTED
     taken = None if unsure and not over else end.taken_steps
     found |= {"requested_steps": end.requested_steps, "taken_steps": taken or None}
-    found["failures"] = sum(event.get("event") == "recorder-failure" for event in view.events)
+    found["failures"] = sum(1 for _ in failures(view, "loss", "tokens", "corpus_position", "wraps", "wall_ms"))
     value = Record(CorpusProgress(equal_losses=equal_runs(columns), coverage=_coverage(view, columns), **found))
-    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/5", examined=view.rows, total=view.rows)
+    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/6", examined=view.rows, total=view.rows)
 
 
 def _passed_over(view: RunView) -> int | None:

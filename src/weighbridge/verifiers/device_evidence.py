@@ -12,11 +12,11 @@ from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKi
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.verifiers.corpus_progress import announced_steps
+from weighbridge.verifiers.run_facts import failures
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
 from weighbridge.views.run import STEP, RunView
 
 DEVICE = "device"
-FAILURE = "recorder-failure"
 COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "updated", "ops", "bookkeeping")
 SHOWN = 200
 
@@ -29,13 +29,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         why = "the log carries no process id, so no outside witness can be bound to it"
         return Unmeasured(code="no-pid", why=why, remedy="record the run with weighbridge.recorder")
 
-    def costs_evidence(event: Fields) -> bool:
-        costs = event.get("costs")
-        return not isinstance(costs, Sequence) or isinstance(costs, str) or DEVICE in costs
-
-    failures = [event for event in views[0].events if event.get("event") == FAILURE]
-    failure = next((event for event in failures if costs_evidence(event)), None)
-    if failure is not None:
+    if failure := next(failures(views[0], DEVICE), None):
         why = f"the recorder failed at step {failure.get('step')}: {_text(failure.get('what')) or 'no reason'}"
         remedy = "mend what the recorder-failure event in events.jsonl names, and record the run again"
         return Unmeasured(code="recorder-failed", why=why, remedy=remedy)
@@ -59,8 +53,7 @@ def _of_run(view: RunView) -> Mapping[str, Any]:
     logged = view.column(STEP)
     steps = logged.step if logged is not None else ()
     span = {"first_step": min(steps, default=None), "last_step": max(steps, default=None), "steps": len(set(steps))}
-    failures = sum(event.get("event") == FAILURE for event in view.events)
-    return {**span, "failures": failures, "announced_steps": announced_steps(view)}
+    return {**span, "announced_steps": announced_steps(view)}
 
 
 def _probe(event: Fields, facts: Fields, known: Mapping[str, Any]) -> DeviceProbe:

@@ -71,6 +71,14 @@ def measure(views: Views, options: Fields) -> Measurement:
     return Measurement(quantity=QUANTITY, value=value, by="run_facts/4", examined=view.rows, total=view.rows)
 
 
+def failures(view: RunView, *needed: str) -> Iterator[Fields]:
+    """Give the failures of the recorder that cost one of these columns or events, or do not say what they cost."""
+    for event in view.events:
+        costs = event.get("costs")
+        if event.get("event") == FAILURE and (not isinstance(costs, list) or any(one in costs for one in needed)):
+            yield event
+
+
 def _of_ranks(each: Sequence[Measurement]) -> Measurement:
     """Return the facts of the last rank that states each, contradicted by the others that state it otherwise."""
     facts: dict[str, Fact] = {}

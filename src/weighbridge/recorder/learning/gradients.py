@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -10,6 +11,7 @@ from weighbridge.recorder.channels import Cell, Channel
 from weighbridge.recorder.learning.tensor_norms import gradient_norms, here, samples
 
 FAINT = 1e-9  # of the largest norm: what is below is noise of rounding
+MOST_NODES = 1000  # of a graph that are gone through: a weight is made in a few
 
 
 class EditedGradients(Channel):
@@ -74,9 +76,21 @@ class StaleGradients(Channel):
 
 
 class Ownership(Channel):
-    """How many tensors that are trained no optimizer holds, and how many are not trained."""
+    """How many tensors that are trained no optimizer holds, and how many are not trained.
+
+    A module may train what it has not registered: a parameter in a plain list, or one that was moved after it was made.
+    """
 
     columns = ("unowned", "frozen")
+    _unregistered: tuple[torch.Tensor, ...] | None = None
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Find what is not registered, before modules keep what a pass makes."""
+        if self._unregistered is None:
+            own = {id(one): one for module in self.watched.model.modules() for one in _leaves(vars(module))}
+            for one in self.watched.parameters():
+                own.pop(id(one), None)
+            self._unregistered = tuple(own.values())
 
     def row(self) -> Mapping[str, Cell]:
         """Count them; an optimizer of copies in float32 holds none of a narrow model's own."""
@@ -86,9 +100,33 @@ class Ownership(Channel):
         if self.watched.optimizer is not None:
             owned = {id(one) for one in self.watched.owned()}
             unowned = sum(id(one) not in owned for one in training)
+            missed = sum(one.grad is not None and id(one) not in owned for one in self._unregistered or ())
             if unowned < len(training) or all(one.element_size() >= 4 for one in training):
-                found["unowned"] = float(unowned)
+                found["unowned"] = float(unowned + missed)
         return found
+
+
+def _leaves(attributes: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """Give the tensors with a gradient that a module's attributes are, hold in a list or a mapping, or were made of."""
+    for kept in attributes.values():
+        several = kept.values() if isinstance(kept, Mapping) else kept if isinstance(kept, (list, tuple)) else [kept]
+        for one in several:
+            if isinstance(one, torch.nn.Module) and kept is not attributes.get("_modules"):
+                yield from one.parameters()
+            elif isinstance(one, torch.Tensor) and one.requires_grad:
+                yield from [one] if one.is_leaf else _made_of(one)
+
+
+def _made_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    waiting, seen = [tensor.grad_fn], set[Any]()
+    while waiting and len(seen) < MOST_NODES:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [before for before, _ in node.next_functions]
+        if hasattr(node, "variable"):
+            yield node.variable
 
 
 def _in_range(rows: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ REMEMBERED = 1 << 18  # batches of a pass, and rows of a run
 ELEMENTS = 1 << 17  # of an array that are looked at, evenly spaced
 PASSES, ROWS, WIDTH = 16, 64, 1024  # of a step, of each, and of each row: held against what is evaluated
 PARTS = 16  # of a list that are looked through for arrays
+PASS = 8  # batches of a pass at least, whose order is like that of another by no chance
 ROW = 4  # elements of which a row has at least, to be like another by no chance
 Array = npt.NDArray[Any]
 
@@ -31,15 +32,15 @@ class Parts(NamedTuple):
 
 
 class Batches(Channel):
-    """CRC-32 of the step's batches, whether one was seen before in this pass, equal rows, tokens, and labels.
+    """CRC-32 of the step's batches, whether one comes again, equal rows, tokens, and labels.
 
     Where no loader is watched, a batch is what goes into the model. One that is not on the host waits for the row, in
     steps in which all channels look.
     """
 
     columns = (
-        *("batch_crc", "batch_repeats", "repeated_rows_share", "top_token_share", "labels_active_share"),
-        *("input_mean", "input_std"),
+        *("batch_crc", "batch_repeats", "order_repeats", "repeated_rows_share", "top_token_share"),
+        *("labels_active_share", "input_mean", "input_std"),
     )
     every_step = True
 
@@ -48,6 +49,7 @@ class Batches(Channel):
         self._drawn = False
         self._pass = watched.passes
         self._seen: dict[int, None] = {}
+        self._order, self._before = list[int](), list[int]()  # of this pass, and of the one before
         self._whole = True  # all batches of this pass were looked at
         self._waiting: list[Parts] = []
         self._labels = [0, 0]
@@ -77,6 +79,7 @@ class Batches(Channel):
         if self._pass != self.watched.passes:
             self._pass, self._whole = self.watched.passes, True
             self._seen.clear()
+            self._order, self._before = [], self._order
         parts = parts_of(batch)
         if parts is not None and all(part is None or part.is_cpu for part in parts):
             self._look(parts)
@@ -96,6 +99,7 @@ class Batches(Channel):
             if again or self._whole:
                 found["batch_repeats"] = max(int(again), found.get("batch_repeats", 0))
             self._seen[content] = None
+            self._ordered(content)
             if len(self._seen) > REMEMBERED:
                 del self._seen[next(iter(self._seen))]
         if rows.ndim > 1 and rows.size >= ROW * len(rows):
@@ -117,6 +121,15 @@ class Batches(Channel):
             if labels.shape != rows.shape or labels.min() < 0 or labels.max() > 1:  # else it may be a mask
                 self._labels[0] += int((labels >= 0).sum())  # others are ignored: -100, or nanoGPT's -1
                 self._labels[1] += labels.size
+
+    def _ordered(self, content: int) -> None:
+        """Compare with the batch at this place in the pass before, of a loader that says that it shuffles."""
+        if not (self.watched.shuffles and self._whole) or (at := len(self._order)) >= REMEMBERED:
+            return
+        self._order.append(content)
+        if PASS <= len(self._before) > at:
+            same = int(self._before[at] == content)
+            self.found["order_repeats"] = min(same, self.found.get("order_repeats", 1))
 
 
 class HeldOut(Channel):

@@ -26,9 +26,12 @@ DEVICES = ("cpu", "cuda")  # whose random numbers can be given back
 
 
 class Evaluations(Channel):
-    """How far two evaluations of the same rows differ, earlier logits once later tokens do, and all without padding."""
+    """How far two evaluations of the same rows differ, earlier logits once later tokens do, and all without padding.
 
-    columns = ("evaluation_change", "future_change", "padding_change")
+    And a row once the others are copies of it.
+    """
+
+    columns = ("evaluation_change", "neighbour_change", "future_change", "padding_change")
     period = SELDOM
     _call: Call | None = None
     _size: tuple[int, ...] = (ROWS, POSITIONS)  # of a batch; () is the whole
@@ -52,6 +55,7 @@ class Evaluations(Channel):
             if first is None:
                 return {}
             found: dict[str, Cell] = {"evaluation_change": _largest(first, evaluated(model, call))}
+            found |= _apart(model, call, first)
             encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
             if (ids := _tokens(call, first)) is not None and not encodes:
                 found |= self._ahead(model, call, ids, first) | _padded(model, call, ids, first)
@@ -82,6 +86,19 @@ class Evaluations(Channel):
         change = _largest(before[:, :half][both], None if after is None else after[:, :half][both])
         self.watched.causal = None if change is None else bool(change <= CAUSAL)
         return {"future_change": change}
+
+
+def _apart(model: torch.nn.Module, call: Call, before: torch.Tensor) -> dict[str, Cell]:
+    """Return how far the first row's logits change once all are that row; a matrix `[rows, rows]` compares them."""
+    rows = len(before)
+    if rows < 2 or before.shape == (rows, rows):
+        return {}
+    same = {
+        name: value[[0] * len(value)] if isinstance(value, torch.Tensor) and value.dim() else value
+        for name, value in call.items()
+    }
+    after = evaluated(model, same)
+    return {"neighbour_change": _largest(before[:1], None if after is None else after[:1])}
 
 
 def _padded(model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch.Tensor) -> dict[str, Cell]:
