@@ -224,7 +224,6 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_speed: for name, column in timed.items() if bool((column.known & (column.values > 0)).all())": SAME,
         "announced_steps: for event in view.events if event.get('event') == 'end'": UNTOUCHED,
         "announced_steps: for steps in reversed(ends) if type(steps) is int": UNTOUCHED,
-        "measure: for event in view.events": UNTOUCHED,
         "_coverage: for name in (name for name in full if name in columns):": "this run logs one of these columns",
     },
     "corpus_epochs": {
