@@ -83,7 +83,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 def _unprobed(rows: Sequence[DeviceProbe], limits: Limits) -> tuple[str, Fields] | None:
     """Return how the probes do not tell of the whole run: what was not recorded, and steps that none is near."""
     run = rows[0]
-    recorded: Fields = {"steps": run.steps, "announced": run.announced_steps}
+    recorded: Fields = {"steps": run.steps, "announced": run.announced_steps, "failures": run.failures}
+    if any(row.failures for row in rows):
+        return "recorder-failure", recorded
     if any(row.announced_steps not in (None, row.steps) for row in rows):
         return "steps-not-recorded", recorded
     if all(row.step is None and row.parameters is None for row in rows):  # one row for a run without any
@@ -202,7 +204,7 @@ def _confirms(witness: Witness, row: DeviceProbe, limits: Limits) -> bool:
 
 
 KIND = Kind(
-    name="no-silent-cpu-fallback", version=7, roles={"run": SubjectKind.RUN},
+    name="no-silent-cpu-fallback", version=6, roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",), of_rows=False)}, limits=Limits,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,
     final=trials.FAILS,

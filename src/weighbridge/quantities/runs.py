@@ -302,6 +302,7 @@ class DeviceProbe:
     announced_steps: Annotated[
         int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=1)
     ]
+    failures: Annotated[int, Doc("failures of the recorder that cost such evidence", unit="events", typical=0)]
     requested: Annotated[str, Doc("device that was asked for", typical="cuda")]
     resolved: Annotated[str, Doc("device that it resolved to", typical="cuda:0")]
     pid: Annotated[int, Doc("process of the run", typical=4711)]

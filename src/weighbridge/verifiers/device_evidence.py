@@ -28,7 +28,6 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if type(pid) is not int:
         why = "the log carries no process id, so no outside witness can be bound to it"
         return Unmeasured(code="no-pid", why=why, remedy="record the run with weighbridge.recorder")
-
     if failure := next(failures(views[0], DEVICE), None):
         why = f"the recorder failed at step {failure.get('step')}: {_text(failure.get('what')) or 'no reason'}"
         remedy = "mend what the recorder-failure event in events.jsonl names, and record the run again"
@@ -53,7 +52,8 @@ def _of_run(view: RunView) -> Mapping[str, Any]:
     logged = view.column(STEP)
     steps = logged.step if logged is not None else ()
     span = {"first_step": min(steps, default=None), "last_step": max(steps, default=None), "steps": len(set(steps))}
-    return {**span, "announced_steps": announced_steps(view)}
+    cost = sum(1 for _ in failures(view, DEVICE))
+    return {**span, "announced_steps": announced_steps(view), "failures": cost}
 
 
 def _probe(event: Fields, facts: Fields, known: Mapping[str, Any]) -> DeviceProbe:

@@ -20,7 +20,10 @@ PARTS = ("parameters", "buffers", "gradients", "optimizer")  # bytes by device
 OPS = 1 << 60  # so many that every share is one of them
 OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
 FAILS = ("requested", "resolved", *PARTS, "ops", "memory")
-BLOCKED = (*("steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "few-ops", "no-witness"),)
+BLOCKED = (
+    *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "few-ops"),
+    "no-witness",
+)
 ON_THE_CPU = "the CPU has no device memory"
 _breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe")
 _off_the_cpu = Breaks(
@@ -144,6 +147,7 @@ SET: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("buffers not looked at", "no-probe", {"buffers": None}),
     ("optimizer not looked at", "no-probe", {"optimizer": None}),
     ("an optimizer of nothing", "no-probe", {"optimizer": {}, "optimizer_scalars": {}, "updated": {}}),
+    ("the recorder failed once", "recorder-failure", {"failures": 1}),
     ("a probe of no step", "outside-run", {"step": None}),
     ("ops not audited", "not-audited", {"dispatch": "not-audited"}),
     ("an audit without a result", "not-audited", {"dispatch": ""}),
