@@ -137,6 +137,23 @@ def mean_over_the_batch(p: Any) -> None:
     p.model.norm = nn.Sequential(p.model.norm, Mixing())
 
 
+class Alone(nn.Module):
+    """A block to which each place is a row of its own."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.inner(x.flatten(0, 1)[:, None])
+        return found.view_as(x)
+
+
+@fault("model", "gpt")
+def places_as_rows(p: Any) -> None:
+    p.model.blocks = nn.ModuleList(map(Alone, p.model.blocks))
+
+
 class Unresting(nn.Module):
     """Dropout that was called as a function, and so knows no evaluation."""
 

@@ -35,6 +35,7 @@ from tests.recorder.scenarios import learnt, loop  # noqa: E402
 from tests.recorder.test_bit_identity import WAYS, probe  # noqa: E402
 
 from weighbridge.recorder import Recorder  # noqa: E402
+from weighbridge.recorder.passes.probes import Evaluations  # noqa: E402
 
 COLUMNS = ("evaluation_change", "future_change", "target_is_next_share")
 
@@ -116,6 +117,30 @@ def test_a_row_changes_no_other_unless_the_model_mixes_them(tmp_path: Path) -> N
     healthy = train(tmp_path / "a", TinyGPT(), batches(2))
     assert 0 <= healthy[0]["neighbour_change"] <= 1e-5
     assert train(tmp_path / "b", Mixing(), batches(2))[0]["neighbour_change"] > 0.01
+
+
+class Forgetting(nn.Module):  # type: ignore[misc,name-defined]
+    """A recurrent model; without `carried` the state of each place is made of the first one."""
+
+    def __init__(self, *, carried: bool) -> None:
+        super().__init__()
+        self.embedding, self.cell, self.head = nn.Embedding(VOCAB, 8), nn.RNNCell(8, 8), nn.Linear(8, VOCAB)
+        self.carried = carried
+
+    def forward(self, ids: Any) -> Any:
+        state, states = torch.zeros(len(ids), 8), []
+        for token in self.embedding(ids).unbind(1):
+            found = self.cell(token, state)
+            state = found if self.carried else state
+            states.append(found)
+        return self.head(torch.stack(states, 1))
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_earlier_tokens_change_later_logits_unless_a_state_is_not_carried_on(tmp_path: Path, carried: bool) -> None:
+    rows = train(tmp_path / "a", Forgetting(carried=carried), batches(3))
+    assert [change > 1e-3 for change in column(rows, "past_change")] == [carried] * 3
+    assert column(rows, "future_change") == [0] * 3
 
 
 def test_logits_that_compare_the_rows_of_a_batch_and_a_batch_of_one_row_are_not_asked(tmp_path: Path) -> None:
@@ -287,7 +312,7 @@ def test_a_probe_that_raises_costs_its_own_columns_and_no_training(tmp_path: Pat
         run()
     events = [json.loads(line) for line in (tmp_path / "a" / "events.jsonl").read_text().splitlines()]
     (failure,) = [event for event in events if event["event"] == "recorder-failure"]
-    assert failure["costs"] == ["evaluation_change", "neighbour_change", "future_change", "padding_change"]
+    assert failure["costs"] == list(Evaluations.columns)
     assert len((tmp_path / "a" / "steps.jsonl").read_text().splitlines()) == 2
 
 

@@ -13,7 +13,7 @@ from weighbridge.core.plugins import Brought, Extended, OnDemand
 
 ROWS: Mapping[str, tuple[str, ...]] = {  # of modules that hold several
     "channel_rules": (
-        *("activation-anomaly", "active-labels", "batch-independence", "causality", "dead-gradients"),
+        *("activation-anomaly", "active-labels", "batch-independence", "causality", "context-use", "dead-gradients"),
         *("degenerate-batch", "edited-gradients", "equal-rows", "equal-tensors", "evaluation-repeats"),
         *("frozen-parameters", "gradient-check", "held-out-rows", "idle-updates", "initial-spread", "labels-shifted"),
         *("logits-sanity", "loss-scale", "masked-padding", "optimizer-coverage", "outside-writes"),

@@ -103,6 +103,8 @@ RULES = (
     worst("training-mode", "evaluating_modules", 0, "evaluating", "the number of modules in evaluation mode"),
     worst("batch-independence", "neighbour_change", 1e-5, "mixed-rows", "the change of the first row's logits"),
     worst("causality", "future_change", 1e-5, "sees-ahead", "the change of an earlier logit"),
+    worst("context-use", "past_change", 1e-6, "no-context", "the change of a later logit",
+          options=Thrice, must="at least"),
     worst("masked-padding", "padding_change", 1e-5, "attended", "the change of a logit", options=Thrice),
     worst("activation-anomaly", "activation_outlier", 10.0, "outside-band", "how many times the middle a block adds"),
     channel("logits-sanity", "logits_gain", 0.1, "no-better", "the nats by which logits are better than chance",

@@ -26,12 +26,9 @@ DEVICES = ("cpu", "cuda")  # whose random numbers can be given back
 
 
 class Evaluations(Channel):
-    """How far two evaluations of the same rows differ, earlier logits once later tokens do, and all without padding.
+    """How far logits of the same rows differ: as they are, once other rows or tokens do, and without padding."""
 
-    And a row once the others are copies of it.
-    """
-
-    columns = ("evaluation_change", "neighbour_change", "future_change", "padding_change")
+    columns = ("evaluation_change", "neighbour_change", "future_change", "past_change", "padding_change")
     period = SELDOM
     _call: Call | None = None
     _size: tuple[int, ...] = (ROWS, POSITIONS)  # of a batch; () is the whole
@@ -75,17 +72,21 @@ class Evaluations(Channel):
         mask = call.get("attention_mask", call.get(1))  # by name, or after the tokens
         if not isinstance(mask, torch.Tensor) or mask.shape != ids.shape or (mask > 1).any():
             mask = torch.ones_like(ids)
-        both = (mask[:, :half] != 0) & (mask[:, half:] != 0).any(1, keepdim=True)
+        both = (mask != 0) & (mask[:, :half] != 0).any(1, keepdim=True) & (mask[:, half:] != 0).any(1, keepdim=True)
         if not both.any():
             return {}
         low, high = ids.amin(), ids.amax()
         other = torch.where(low < high, high, torch.where(low > 0, low - 1, low + 1))
         others = torch.where(ids == low, other, low)  # for each another token of the batch: one of the vocabulary
-        later = torch.cat([ids[:, :half], others[:, half:]], 1)
-        after = evaluated(model, {name: later if value is ids else value for name, value in call.items()})
-        change = _largest(before[:, :half][both], None if after is None else after[:, :half][both])
-        self.watched.causal = None if change is None else bool(change <= CAUSAL)
-        return {"future_change": change}
+
+        def changed(tokens: torch.Tensor, part: slice) -> torch.Tensor | None:
+            after = evaluated(model, {name: tokens if value is ids else value for name, value in call.items()})
+            return _largest(before[:, part][both[:, part]], None if after is None else after[:, part][both[:, part]])
+
+        ahead = changed(torch.cat([ids[:, :half], others[:, half:]], 1), slice(half))
+        self.watched.causal = None if ahead is None else bool(ahead <= CAUSAL)
+        past = changed(torch.cat([others[:, :half], ids[:, half:]], 1), slice(half, None))
+        return {"future_change": ahead, "past_change": past}
 
 
 def _apart(model: torch.nn.Module, call: Call, before: torch.Tensor) -> dict[str, Cell]:
