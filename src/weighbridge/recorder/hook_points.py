@@ -18,6 +18,8 @@ Failed: TypeAlias = Callable[[str, Exception, tuple[str, ...]], None]
 FRAMES = 12  # from an optimizer's hook up to the gradient scaler that called it
 BEGINS = {f"{phase}_begins": f"{phase}_ms" for phase in ("fetch", "forward", "backward", "update")}
 ENDS = {"batch": "fetch_ms"} | {f"{phase}_ended": f"{phase}_ms" for phase in ("forward", "backward", "update")}
+# What dynamo does with the frames that begin: None outside of what is compiled.
+frames_are_compiled = torch._C._dynamo.eval_frame.get_eval_frame_callback  # noqa: SLF001
 PHASES = ("time", "monotonic_s", *BEGINS.values())
 NANOSECOND = 6  # decimals of a millisecond: beyond, a difference of clocks has dust, which hides that they tick
 
@@ -51,11 +53,9 @@ class HookPoints:
         own = {one.id for one in self._handles}
         vars(model)["__getstate__"] = lambda: unwatched(model, own)  # what pickle and copy ask for
         if optimizer is not None:
-            # What looks at an update runs as it is, even inside a function that somebody compiles.
-            before, after = map(torch.compiler.disable, (self._update_begins, self._update_ended))
             self._handles += [
-                optimizer.register_step_pre_hook(lambda *_: self._or_compiled(before)),
-                optimizer.register_step_post_hook(lambda *_: self._or_compiled(after)),
+                optimizer.register_step_pre_hook(self._or_compiled(self._update_begins)),
+                optimizer.register_step_post_hook(self._or_compiled(self._update_ended)),
             ]
             self.sees_updates = True
 
@@ -177,11 +177,19 @@ class HookPoints:
         # Of several ranks the reducer queues its own end while the pass goes on: ours then has to come behind it.
         queue(lambda: queue(lambda: self.tell("backward_ended")))
 
-    def _or_compiled(self, looked: Callable[[], None]) -> None:
-        if torch.compiler.is_compiling():
-            self._watched.compiled = True
-        else:
-            looked()
+    def _or_compiled(self, look: Callable[[], None]) -> Callable[..., None]:
+        # Inside a function that somebody compiles it runs as it is; to see to that costs more than looking.
+        apart = torch.compiler.disable(look)
+
+        def looked(*_: object) -> None:
+            if torch.compiler.is_compiling():
+                self._watched.compiled = True
+            elif frames_are_compiled() is None:
+                look()
+            else:
+                apart()
+
+        return looked
 
     def _update_begins(self) -> None:
         self._scaler = self._scaler or _scaler_above()
