@@ -120,6 +120,7 @@ PLACES: dict[str, tuple[str, dict[str, Any], str]] = {
     "a row of a cache": ("attention", {"tokens": span(48, 40)}, "the cache"),
     "grouped heads": ("attention", {"channels": span(64, 16, 47)}, "grouped heads"),
     "a scale, which one token alone does not show": ("attention", {"tokens": span(48, 1)}, "the scale"),
+    "heads that are cut otherwise": ("attention", {}, "the layout of heads"),
     "padding": ("attention", {"sequences": span(4, 3)}, "the mask of padding"),
     "a bias": ("linear", {"relation": "bias"}, "the bias"),
     "two rows": ("linear", {"channels": span(64, 2, 9, every=7, wide=1, count=2)}, "rows of the weight exchanged"),
@@ -146,6 +147,7 @@ def test_a_cause_that_the_place_of_the_error_contradicts_is_left_out() -> None:
     assert step("linear", relation="bias") == "the bias, not added or another one"
     assert "mean" not in step("norm", error=1e-5)
     assert step("linear", tokens=span(48, 47), error=0.005).count("; or") == 0
+    assert step("norm", channels=span(64, 2, 40, wide=0, count=9), error=1e-5) == ANY
 
 
 def test_where_no_place_is_known_every_cause_may_be_told() -> None:

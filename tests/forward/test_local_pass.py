@@ -235,6 +235,18 @@ def test_of_relations_that_explain_all_but_rounding_the_simplest_is_named() -> N
         assert found.to == "weight" if name == "channel-scale" else found.left < 0.004
 
 
+def test_one_factor_in_every_channel_is_no_weight_that_happens_to_be_near_it() -> None:
+    made = torch.randn(2, 48, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    norm = nn.LayerNorm(64, dtype=torch.float64)
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(0.97, 1.03, 64))
+        norm.bias.copy_(torch.linspace(-1, 1, 64))
+    bias = norm.bias.detach()
+    found = Neighbours(norm).relation("x.out", made + bias, made * 0.992 + bias)
+    assert found is not None
+    assert (found.name, found.to) == ("channel-scale", "")
+
+
 class Parts(nn.Module):
     """Three parts of one product, each looked at."""
 

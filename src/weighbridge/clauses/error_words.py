@@ -51,7 +51,7 @@ def likely(row: ForwardError, relation: bool = False) -> str:
     ]
     if relation:  # it explains the error, so that what makes no such one has no part in it
         fits = [one for one in fits if one[0] >= WEIGHT["relation"]] or fits
-    ranked = [cause for _, cause in sorted(fits, key=lambda one: -one[0])] or [one["cause"] for one in found["likely"]]
+    ranked = [cause for _, cause in sorted(fits, key=lambda one: -one[0])] or [ANY]
     first = row.extent.tokens.first if row.extent else 0
     return f"{found['name']}: {'; or '.join(ranked[:NAMED])}".replace("{first}", str(first))
 

@@ -11,7 +11,7 @@ from weighbridge.quantities.forward import Relation
 RECENT = 8  # points whose values are kept to be compared with
 LARGE = 1 << 22  # elements: a larger point is not kept
 WIDE = 1 << 12  # channels: among more, no order is looked for
-NEAR = 0.1  # of its norm: a weight that lies farther is not named
+NEAR, EQUAL = 0.1, 1e-3  # of its norm: a weight that lies farther is not named, nor one where a constant is nearer
 
 
 class Neighbours:
@@ -74,7 +74,7 @@ class Neighbours:
             yield Relation(name="shift", to=name, left=left)
 
     def _weight(self, vector: torch.Tensor) -> str:
-        """Return the weight of as many elements that a vector, or its negative, is nearest to; empty where none is."""
+        """Return the weight nearest to a vector or its negative; empty where none is near, or a constant is nearer."""
         found = []
         for name, weight in self.module.named_parameters():
             if weight.numel() == vector.numel() and weight.ndim == 1:
@@ -83,4 +83,5 @@ class Neighbours:
                     rest = float((vector - sign * wide).norm()) / max(float(vector.norm()), 1e-300)
                     found.append((rest, name if sign > 0 else f"-{name}"))
         near = min(found, default=(1.0, ""))
-        return near[1] if near[0] < NEAR else ""
+        constant = float((vector - vector.mean()).norm()) / max(float(vector.norm()), 1e-300)
+        return near[1] if near[0] < NEAR and near[0] <= max(constant, EQUAL) else ""
