@@ -85,7 +85,7 @@ def test_a_relation_is_reported_only_where_it_explains_nine_tenths_of_the_error(
 STEPS = {
     "linear": ("addmm",), "attention": ("bmm", "_softmax", "mul"), "norm": ("mean", "mul", "pow", "rsqrt"),
     "rotation": ("add", "cat", "mul", "neg"), "rotary frequencies": ("bmm", "cat", "cos", "sin"),
-    "gating": ("mul", "silu"), "router": ("_softmax", "div", "topk"), "sum": ("add",), "embedding": ("embedding",),
+    "activation": ("mul", "silu"), "router": ("_softmax", "div", "topk"), "sum": ("add",), "embedding": ("embedding",),
 }  # fmt: skip
 
 
