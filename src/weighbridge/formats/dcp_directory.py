@@ -11,7 +11,7 @@ from weighbridge.formats import dcp_metadata, torch_file, zip_archive
 from weighbridge.formats.dcp_metadata import Contents, Item, Key, refuse, shown
 from weighbridge.formats.pickle_machine import MAX_PICKLE
 from weighbridge.formats.tensor import Checksum, Piece, Pieces, Reading, Tensor
-from weighbridge.formats.torch_pickle import WHOLE, in_values
+from weighbridge.formats.torch_file import WHOLE, in_values
 from weighbridge.storage.readable import METADATA, Folder, ReadableFile
 
 COPY_AGAIN = "copy the whole directory again, .metadata and all .distcp files of one save"

@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 from weighbridge.core import SubjectError, dataclass, np, quoted
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import span
-from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, beside_the_model, in_values, whole
+from weighbridge.formats.torch_file import DTYPES, MAX_RANK, beside_the_model, in_values, whole
 from weighbridge.storage.readable import ReadableFile, is_plain
 
 MODULE = "torch.distributed.checkpoint.metadata"

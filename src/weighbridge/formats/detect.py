@@ -58,9 +58,9 @@ def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Readab
         if dcp_metadata.begins(head):
             return dcp_directory.parse(file, folder)
     if head.startswith(GGUF):  # which may be one part of several
-        from weighbridge.formats import gguf_split
+        from weighbridge.formats import gguf_file
 
-        return gguf_split.parse(file, folder)
+        return gguf_file.parse(file, folder)
     if reader_of(head) is _onnx:  # which may keep data in files beside it
         from weighbridge.formats import onnx_file
 
@@ -160,10 +160,10 @@ def checkpoint_in(folder: Folder) -> str:
             what = f"{quoted(found[0])} is part {int(shard[1])} of {int(shard[2])}, and no other part is beside it"
             raise SubjectError("shard-missing", what, where=folder.name, remedy=DOWNLOAD_AGAIN)
         return found[0]
-    from weighbridge.formats import gguf_split
+    from weighbridge.formats import gguf_file
 
     older = next((name for name in (METADATA, *TORCH_NAMES) if folder.holds(name)), "")
-    split = [older] if older else gguf_split.wholes(folder.names())
+    split = [older] if older else gguf_file.wholes(folder.names())
     if older == MODEL_PARALLEL[0] and folder.holds(MODEL_PARALLEL[1]):
         what = f"{MODEL_PARALLEL[0]} and more are parts of tensors, as model parallelism cut them; no rule joins them"
         remedy = "bind the model in Hugging Face's format, or one that was saved for one device"

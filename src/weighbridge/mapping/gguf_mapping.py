@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from weighbridge.core import dataclass, replace
 from weighbridge.mapping.generated_tables import generated
-from weighbridge.mapping.gguf_layouts import pairings, sizes_of
 from weighbridge.mapping.gguf_names import Names, by_layer
-from weighbridge.mapping.gguf_rules import LAYER, rules
+from weighbridge.mapping.gguf_rules import LAYER, pairings, rules, size_of
 from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, Shape, Shapes, rope_order, ties, whole
 from weighbridge.model_config.model_keys import field_keys
 
@@ -152,7 +151,7 @@ def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
         if layer is None or not sides.is_one_of(rule.of):
             continue
         targets = [f"blk.{layer[1]}.{one}" for one in rule.to]
-        made = pairings(rule.layout, targets, name, sides.source[name], sizes_of(sides.config))
+        made = pairings(rule.layout, targets, name, sides.source[name], partial(size_of, sides.config))
         if any(one.candidate in sides.candidate for one in made):
             return made
         found.append(made)
@@ -261,7 +260,7 @@ def _computed(sides: Sides, spelled: str, made: Pairing) -> Pairing:
 def _multiplied_apart(sides: Sides, made: Pairing) -> Pairing:
     """Multiply z, x, B, C and dt by a number each: falcon_h1.py:78."""
     (part,), rows = made.parts, made.shape[0] if made.shape else 0
-    sizes = sizes_of(sides.config)
+    sizes = partial(size_of, sides.config)
     width, states = sizes("mamba_d_ssm"), sizes("mamba_n_groups") * sizes("mamba_d_state")
     ends = (width, 2 * width, 2 * width + states, 2 * (width + states), rows)
     keys = ("ssm_in_multiplier", *(f"ssm_multipliers.{at}" for at in range(len(ends))))

@@ -112,9 +112,9 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         return found
     other = table("model_config/model_keys")["of_model_type"].get(str(config.get("model_type")), {})
     for name, keys in field_keys().items():
-        key = next((key for key in other.get(name, keys.config) if _at(config, key) is not None), None)
+        key = next((key for key in other.get(name, keys.config) if at_path(config, key) is not None), None)
         if key is not None:
-            found[name] = Stated(value=canonical(_at(config, key), CONFIG_FIELDS[name]), read=f"{place} {key}")
+            found[name] = Stated(value=canonical(at_path(config, key), CONFIG_FIELDS[name]), read=f"{place} {key}")
     found |= _rope(config, place)
     found |= _partial(config, place, found)
     found |= _of_layers(config, place)
@@ -132,7 +132,8 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     return found
 
 
-def _at(config: Any, key: str) -> Any:
+def at_path(config: Any, key: str) -> Any:
+    """Return what stands under a key, which may lead into objects inside; None where there is nothing."""
     for step in key.split("."):
         config = config.get(step) if isinstance(config, Mapping) else None
     return config
@@ -176,7 +177,7 @@ def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     if not isinstance(each, Mapping) or not isinstance(kinds, list):
         return {}
     for at in (str(at) for at, kind in enumerate(kinds) if kind in WHOLE):
-        if isinstance(size := _at(each, f"{at}.head_dim"), int):
+        if isinstance(size := at_path(each, f"{at}.head_dim"), int):
             return {"head_dim": Stated(value=size, read=f"{place} per_layer_config.{at}.head_dim")}
     return {}
 
@@ -206,7 +207,7 @@ def digits(flags: Iterable[bool]) -> Json:
 
 def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
-    inner = _at(config, f"{name}.full_attention")
+    inner = at_path(config, f"{name}.full_attention")
     return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, config.get(name))
 
 
@@ -225,7 +226,7 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         word = canonical(rope[key], FieldKind.WORD)
         found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read}.{key}")
     local = f"{name.partition('.')[0]}.sliding_attention.rope_theta"
-    if (base := _at(config, local)) is not None:
+    if (base := at_path(config, local)) is not None:
         found["rope_base_local"] = Stated(value=canonical(base, FieldKind.NUMBER), read=f"{place} {local}")
     return found
 
@@ -233,7 +234,7 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
     (name, _), size = _rope_of(config), head_dim(found)
     for key in (f"{name}.{PARTIAL[0]}", *PARTIAL):
-        share = _at(config, key)
+        share = at_path(config, key)
         if isinstance(share, (int, float)) and 0 < share <= 1 and size is not None:
             return {"rope_dimensions": Stated(value=int(float(share) * size), read=f"{place} {key}", basis="derived")}
     return {}

@@ -16,7 +16,7 @@ from weighbridge.evaluation.policies_tried import policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.gates.value_preservation import RANK, Class
-from weighbridge.model_config.conversion_facts import CONVERTER
+from weighbridge.model_config.model_defaults import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text
 

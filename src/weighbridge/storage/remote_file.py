@@ -1,16 +1,239 @@
-"""A file or folder elsewhere, read by ranges, as one on this machine; bytes handed out are never overwritten."""
+"""A file or folder elsewhere, asked through fsspec and read by ranges, as one on this machine.
+
+No answer is waited for for ever. What fsspec raises becomes an error of ours without its words, which may hold
+credentials. Each call has its own thread, which the process does not wait for. Blocks are kept here: fsspec's caches
+know one size, and no two threads. Bytes handed out are never overwritten.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
-from collections.abc import Iterator
-from typing import Any
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
-from weighbridge.core import SubjectError, bare
+from weighbridge.core import SubjectError, bare, quoted, scheme_of
 from weighbridge.storage.readable import BESIDE, USUAL, Place
-from weighbridge.storage.remote_store import LARGE, SMALL, Store, open_store
+
+Answer = TypeVar("Answer")
+TIMEOUT_S = 60.0  # for one answer, all its tries together
+TRIES = 3  # of a connection that breaks
+SMALL, LARGE = 64 << 10, 1 << 20  # bytes fetched at once, for a header and for values
+KEPT: Mapping[int, int] = {SMALL: 32, LARGE: 8}  # blocks of each size, over all files of a store
+HTTP = frozenset({"http", "https"})
+INSTALL = "pip install 'weighbridge[remote]'"
+CREDENTIALS = "give this process the credentials that the filesystem reads (its environment, or fsspec's configuration)"
+
+
+class Store:
+    """One filesystem elsewhere, and the blocks last fetched from it."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self._fs = filesystem
+        self._lock = threading.Lock()
+        # A filesystem without its own event loop may have one connection, as FTP has, on which calls would mix.
+        several = bool(getattr(filesystem, "async_impl", False))
+        self._turn: AbstractContextManager[object] = contextlib.nullcontext() if several else threading.Lock()
+        self._blocks = {size: OrderedDict[tuple[str, int], Future[bytes]]() for size in KEPT}
+        self._fetched = 0
+        protocol = filesystem.protocol
+        self.over_http = bool(HTTP & set([protocol] if isinstance(protocol, str) else protocol))
+
+    @property
+    def fetched(self) -> int:
+        """Return how many blocks have arrived so far."""
+        with self._lock:
+            return self._fetched
+
+    def info(self, path: str, name: str) -> dict[str, Any]:
+        """Return what is known of a path, asked anew; refuse with `file-missing` or `remote-…`."""
+
+        def ask() -> dict[str, Any]:
+            with self._turn:
+                self._fs.invalidate_cache(path)
+                return dict(self._fs.info(path))
+
+        with _as_subject_error(name):
+            return _begin(ask).result(TIMEOUT_S)
+
+    def holds(self, path: str, name: str) -> bool:
+        """Return whether something is at a path; refuse where nobody can tell."""
+        try:
+            self.info(path, name)
+        except SubjectError as error:
+            if error.code == "file-missing":
+                return False
+            raise
+        return True
+
+    def names(self, path: str, name: str) -> list[str]:
+        """Return the names of the files in a folder; a folder that is not there has none."""
+
+        def ask() -> list[dict[str, Any]]:
+            with self._turn:
+                return list(self._fs.ls(path, detail=True))
+
+        with _as_subject_error(name):
+            try:
+                found = _begin(ask).result(TIMEOUT_S)
+            except FileNotFoundError:
+                return []
+        return [entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry.get("type") == "file"]
+
+    def below(self, path: str, name: str) -> list[str]:
+        """Return the paths of all files in a folder and below, from it on."""
+
+        def ask() -> list[str]:
+            with self._turn:
+                return list(self._fs.find(path))
+
+        with _as_subject_error(name):
+            found, root = _begin(ask).result(TIMEOUT_S), str(self._fs._strip_protocol(path)).rstrip("/")  # noqa: SLF001
+        return sorted(one.partition(f"{root}/")[2] for one in found)
+
+    def begin(self, path: str, size: int, index: int, end: int) -> Future[bytes]:
+        """Start fetching one block of a file of `end` bytes, unless it is at hand."""
+        blocks, key = self._blocks[size], (path, index)
+        with self._lock:
+            if (found := blocks.pop(key, None)) is None:
+                start = index * size
+                found = _begin(lambda: self._fetch(path, start, min(start + size, end)))
+            blocks[key] = found
+            if len(blocks) > KEPT[size]:
+                blocks.popitem(last=False)
+        return found
+
+    def wait(self, block: Future[bytes], name: str) -> bytes:
+        """Return a block once it is there; refuse where it does not come, or not whole."""
+        with _as_subject_error(name):
+            return block.result(TIMEOUT_S)
+
+    def _fetch(self, path: str, start: int, stop: int) -> bytes:
+        for left in reversed(range(TRIES)):
+            try:
+                data = self._range(path, start, stop)
+                break
+            except Exception as problem:  # the connection broke, the answer was short, or the server is busy
+                if not left or _explained(problem)[0] not in ("remote-unreadable", "remote-short"):
+                    raise
+        with self._lock:
+            self._fetched += 1  # before anybody may look at them, so that whoever asks for changes asks after this
+        return data
+
+    def _range(self, path: str, start: int, stop: int) -> bytes:
+        if self.over_http:  # fsspec would read an answer to its end, wherever that is
+            from fsspec.asyn import sync
+
+            data: bytes = sync(self._fs.loop, self._answer, path, start, stop)
+        else:
+            with self._turn:
+                data = bytes(self._fs.cat_file(path, start=start, end=stop))
+        if len(data) != stop - start:
+            what = f"the answer is cut short: {len(data)} of {stop - start} bytes, from byte {start} on"
+            raise _AnswerError("remote-short", what)
+        return data
+
+    async def _answer(self, path: str, start: int, stop: int) -> bytes:
+        """Read no more of an answer than was asked for: it may say no length, or a wrong one, and never end."""
+        session, options = await self._fs.set_session(), dict(getattr(self._fs, "kwargs", {}))
+        headers = {**options.pop("headers", {}), "Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        data = bytearray()
+        async with session.get(self._fs.encode_url(path), headers=headers, **options) as answer:
+            if answer.status == 416:  # beyond the end
+                return b""
+            answer.raise_for_status()
+            if (packed := answer.headers.get("Content-Encoding", "identity")) not in ("", "identity"):
+                raise _AnswerError("remote-packed", f"the answer is packed ({quoted(packed)}), which was not asked for")
+            if start and answer.status != 206:
+                raise _AnswerError("remote-ranges", "the server gives no ranges of a file, only all of it")
+            async for chunk in answer.content.iter_any():
+                data += chunk
+                if len(data) > stop - start:
+                    break
+            if len(data) > stop - start and answer.status == 206:
+                what = f"the answer is longer than the {stop - start} bytes that were asked for, from byte {start} on"
+                raise _AnswerError("remote-long", what)
+        return bytes(data[: stop - start])
+
+
+class _AnswerError(Exception):
+    """Other than the bytes that were asked for came: a code, and a text of ours."""
+
+
+def open_store(url: str) -> tuple[Store, str]:
+    """Return the filesystem that a URL names, and the path in it; refuse with `remote-extra` or `remote-protocol`."""
+    name = bare(url)
+    try:
+        from fsspec.core import url_to_fs
+    except ModuleNotFoundError:
+        raise SubjectError("remote-extra", "reading URLs needs fsspec", where=name, remedy=INSTALL) from None
+    if "::" in url:
+        _refuse_protocol("one URL inside another ('::') is not read", name)
+    with _as_subject_error(name):
+        try:
+            filesystem, path = _begin(lambda: url_to_fs(url)).result(TIMEOUT_S)
+        except ImportError as problem:
+            what = f"reading {scheme_of(url)}:// needs a package that is not here: {quoted(str(problem)[:200])}"
+            raise SubjectError("remote-extra", what, where=name, remedy=f"{INSTALL}, or what is named above") from None
+        except ValueError:
+            _refuse_protocol(f"fsspec reads no {scheme_of(url)}:// URLs, or not this one", name)
+    return Store(filesystem), path
+
+
+def _refuse_protocol(what: str, name: str) -> NoReturn:
+    raise SubjectError("remote-protocol", what, where=name, remedy="bind a path, or one URL that fsspec reads")
+
+
+def _begin(call: Callable[[], Answer]) -> Future[Answer]:
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as problem:  # noqa: BLE001 -- whoever waits for the answer gets it
+            answer.set_exception(problem)
+
+    threading.Thread(target=run, name="weighbridge-remote", daemon=True).start()
+    return answer
+
+
+@contextlib.contextmanager
+def _as_subject_error(name: str) -> Iterator[None]:
+    try:
+        yield
+    except SubjectError:
+        raise
+    except Exception as problem:  # noqa: BLE001 -- each filesystem has exceptions of its own
+        code, what, remedy = _explained(problem)
+        raise SubjectError(code, what, where=name, remedy=remedy) from None
+
+
+def _explained(problem: BaseException) -> tuple[str, str, str]:
+    causes = [problem]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    status = next((code for cause in causes if type(code := getattr(cause, "status", None)) is int), None)
+    numbered = f" (HTTP status {status})" if status is not None else ""
+    if any(isinstance(cause, TimeoutError) for cause in causes):
+        return "remote-timeout", f"no answer in {TIMEOUT_S:g} s", "try again, or fetch the file first"
+    if status in (401, 403) or any(isinstance(cause, PermissionError) for cause in causes):
+        return "remote-access", f"access is refused{numbered}", f"{CREDENTIALS}; a signed link may be expired"
+    if status in (404, 410) or (isinstance(problem, FileNotFoundError) and len(causes) == 1):
+        return "file-missing", "there is no such file", "check the path of the subject"
+    if isinstance(problem, _AnswerError):
+        code, what = problem.args
+        return code, what, "try again, or fetch the file first" if code == "remote-short" else "fetch the file first"
+    if status is not None:
+        return "remote-unreadable", f"the server answered{numbered}", "try again, or fetch the file first"
+    why = type(causes[-1]).__name__
+    return "remote-unreadable", f"it cannot be asked, or the connection broke ({why})", "check the address, try again"
+
 
 AHEAD = 2  # blocks sent for before they are asked for
 MOST_GATHERED = 16 << 20  # bytes of a tensor in another order than row-major
