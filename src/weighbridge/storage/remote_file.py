@@ -41,61 +41,46 @@ class Store:
         several = bool(getattr(filesystem, "async_impl", False))
         self._turn: AbstractContextManager[object] = contextlib.nullcontext() if several else threading.Lock()
         self._blocks = {size: OrderedDict[tuple[str, int], Future[bytes]]() for size in KEPT}
-        self._fetched = 0
+        self.fetched = 0  # blocks that have arrived so far
         protocol = filesystem.protocol
         self.over_http = bool(HTTP & set([protocol] if isinstance(protocol, str) else protocol))
-
-    @property
-    def fetched(self) -> int:
-        """Return how many blocks have arrived so far."""
-        with self._lock:
-            return self._fetched
 
     def info(self, path: str, name: str) -> dict[str, Any]:
         """Return what is known of a path, asked anew; refuse with `file-missing` or `remote-…`."""
 
         def ask() -> dict[str, Any]:
-            with self._turn:
-                self._fs.invalidate_cache(path)
-                return dict(self._fs.info(path))
+            self._fs.invalidate_cache(path)
+            return dict(self._fs.info(path))
 
-        with _as_subject_error(name):
-            return _begin(ask).result(TIMEOUT_S)
-
-    def holds(self, path: str, name: str) -> bool:
-        """Return whether something is at a path; refuse where nobody can tell."""
-        try:
-            self.info(path, name)
-        except SubjectError as error:
-            if error.code == "file-missing":
-                return False
-            raise
-        return True
+        return self._answered(ask, name)
 
     def names(self, path: str, name: str) -> list[str]:
         """Return the names of the files in a folder; a folder that is not there has none."""
 
         def ask() -> list[dict[str, Any]]:
-            with self._turn:
+            with contextlib.suppress(FileNotFoundError):
                 return list(self._fs.ls(path, detail=True))
+            return []
 
-        with _as_subject_error(name):
-            try:
-                found = _begin(ask).result(TIMEOUT_S)
-            except FileNotFoundError:
-                return []
+        found = self._answered(ask, name)
         return [entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry.get("type") == "file"]
 
     def below(self, path: str, name: str) -> list[str]:
         """Return the paths of all files in a folder and below, from it on."""
 
         def ask() -> list[str]:
+            root = str(self._fs._strip_protocol(path)).rstrip("/")  # noqa: SLF001
+            return sorted(one.partition(f"{root}/")[2] for one in self._fs.find(path))
+
+        return self._answered(ask, name)
+
+    def _answered(self, ask: Callable[[], Answer], name: str) -> Answer:
+        def in_turn() -> Answer:
             with self._turn:
-                return list(self._fs.find(path))
+                return ask()
 
         with _as_subject_error(name):
-            found, root = _begin(ask).result(TIMEOUT_S), str(self._fs._strip_protocol(path)).rstrip("/")  # noqa: SLF001
-        return sorted(one.partition(f"{root}/")[2] for one in found)
+            return _begin(in_turn).result(TIMEOUT_S)
 
     def begin(self, path: str, size: int, index: int, end: int) -> Future[bytes]:
         """Start fetching one block of a file of `end` bytes, unless it is at hand."""
@@ -123,7 +108,7 @@ class Store:
                 if not left or _explained(problem)[0] not in ("remote-unreadable", "remote-short"):
                     raise
         with self._lock:
-            self._fetched += 1  # before anybody may look at them, so that whoever asks for changes asks after this
+            self.fetched += 1  # before anybody may look at them, so that whoever asks for changes asks after this
         return data
 
     def _range(self, path: str, start: int, stop: int) -> bytes:
@@ -247,9 +232,9 @@ MARKS = {
 class RemoteFile:
     """One file of a store; `name` is what messages call it, without credentials."""
 
-    def __init__(self, store: Store, path: str, name: str = "") -> None:
+    def __init__(self, store: Store, path: str, name: str) -> None:
         self._store, self._path = store, path
-        self.name = bare(name or path)
+        self.name = bare(name)
         found = store.info(path, self.name)
         self._marks = _marks(found)
         self._checked = store.fetched
@@ -343,16 +328,21 @@ class RemoteFolder:
 
     def holds(self, name: str) -> bool:
         """Return whether there is something of this name."""
-        return self._store.holds(self._path_of(name), f"{self.name}/{name}")
+        return self._is_there(name, "file-missing")
 
     def is_visible(self, name: str) -> bool:
         """Return whether there is something of this name to be seen; stores may refuse access to what is not there."""
+        return self._is_there(name, "file-missing", "remote-access")
+
+    def _is_there(self, name: str, *absent: str) -> bool:
         try:
-            return self.holds(name)
+            self._store.info(self._path_of(name), f"{self.name}/{name}")
         except SubjectError as error:
-            if error.code == "remote-access":
-                return False
-            raise
+            if error.code not in absent:
+                raise
+        else:
+            return True
+        return False
 
     def leads_out(self, name: str) -> bool:
         """Return False: no plain name does."""
