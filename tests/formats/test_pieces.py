@@ -13,7 +13,7 @@ from tests.formats.dcp_files import WORDS, Chunk, Saved, write
 from tests.formats.files import joined
 
 from weighbridge.core.errors import SubjectError
-from weighbridge.formats.dcp_metadata import Block, doubled
+from weighbridge.formats.dcp_directory import Block, doubled
 from weighbridge.formats.tensor import boxes
 from weighbridge.views.checkpoint import open_checkpoint
 

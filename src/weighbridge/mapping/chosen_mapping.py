@@ -17,11 +17,10 @@ from weighbridge.core import Fields, SubjectError
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.mapping.gguf_mapping import plan as gguf_plan
 from weighbridge.mapping.inverse_plan import inverse
-from weighbridge.mapping.known_layouts import buffer, built_in, encoders, projectors
 from weighbridge.mapping.mapping_plan import Pairing, Plan, Shapes, identity, whole
 from weighbridge.mapping.mapping_plan import table as by_table
 from weighbridge.mapping.renaming import AVERAGED, OF_MODELS, WRAPPED, renamings, unwrapped
-from weighbridge.mapping.tensor_rules import Numbers, RuleError, made, rule_of
+from weighbridge.mapping.tensor_rules import Numbers, RuleError, buffer, built_in, encoders, made, projectors, rule_of
 from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, config_beside, json_beside
 
 ARCHITECTURE = "general.architecture"

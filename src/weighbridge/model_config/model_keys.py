@@ -1,11 +1,12 @@
-"""What a directory, or an APR file's metadata, says of each field of its model; null states nothing. Pure."""
+"""What a directory, a GGUF header or APR metadata says of each field of its model; null states nothing. Pure."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from weighbridge.core import Json, dataclass, field, table
@@ -318,3 +319,60 @@ def _of_template(template: Any, special: Mapping[str, str]) -> Iterator[tuple[st
         inner = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
         if isinstance(inner, Mapping):
             yield token, inner.get("id") == special.get(token)
+
+
+GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
+TOKENIZER_MODEL = "tokenizer.ggml.model"
+
+
+def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
+    """Return GGUF's keys of each field, the first that is there."""
+    own, whole = f"{architecture}.", ("general.", "tokenizer.")
+    fields = ((name, keys.gguf) for name, keys in field_keys().items() if keys.gguf)
+    found = {name: tuple(key if key.startswith(whole) else own + key for key in keys) for name, keys in fields}
+    if architecture == "nemotron":  # whose loader reads the other one
+        found["norm_epsilon"] = found["norm_epsilon"][::-1]
+    return found
+
+
+def of_gguf(metadata: Mapping[str, Json], tensors: Collection[str]) -> dict[str, Stated]:
+    """Read the fields that a GGUF file's metadata states, and what its tensors say of rope scaling."""
+    found = {}
+    for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
+        if (key := next((one for one in keys if metadata.get(one) is not None), None)) is not None:
+            found[name] = Stated(value=canonical(metadata[key], CONFIG_FIELDS[name]), read=key)
+    for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
+        if tensor in tensors:
+            found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")
+    if "sliding_layers" in found and not isinstance(metadata[found["sliding_layers"].read], list):
+        del found["sliding_layers"]  # a period, whose phase is the loader's
+    return found | _of_arrays(metadata, found)
+
+
+def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]:
+    more = {}
+    pattern, gating = (found.get(name) for name in ("sliding_layers", "expert_gating"))
+    if pattern is not None and isinstance(flags := metadata[pattern.read], list):
+        more["sliding_layers"] = replace(pattern, value=digits(map(bool, flags)))
+        if not any(flags):  # a window that no layer has
+            more["sliding_window"] = Stated(value=0, read=pattern.read, basis="derived")
+    if gating is not None:
+        number = metadata[gating.read]
+        known = GATINGS.get(number, gating.value) if type(number) is int else number
+        more["expert_gating"] = replace(gating, value=known)
+    if (recurrent := found.get("attention_layers")) is not None and isinstance(flags := metadata[recurrent.read], list):
+        more["attention_layers"] = replace(recurrent, value=digits(not flag for flag in flags))
+    for name in ("head_count_kv", "feed_forward_length"):  # of the layers that have any
+        stated = found.get(name)
+        if stated is not None and isinstance(each := metadata[stated.read], list) and 0 in each and any(each):
+            more[name] = replace(stated, value=canonical([count for count in each if count], FieldKind.COUNT))
+            if name == "head_count_kv":
+                more["attention_layers"] = Stated(value=digits(map(bool, each)), read=stated.read, basis="derived")
+    blocks, nextn = (found.get(name) for name in ("block_count", "nextn_predict_layers"))
+    if blocks and nextn and isinstance(blocks.value, int) and isinstance(nextn.value, int) and nextn.value:
+        less = blocks.value - nextn.value
+        more["block_count"] = replace(blocks, also=((less, f"{blocks.read} less {nextn.read}"),))
+        for name in ("sliding_layers", "attention_layers"):
+            if (one := more.get(name)) and isinstance(one.value, str) and len(one.value) == blocks.value:
+                more[name] = replace(one, also=((one.value[:less], f"{one.read}, less them"),))
+    return more

@@ -254,7 +254,7 @@ def _by_reason(keys: Sequence[str]) -> Iterator[str]:
 
 def unmapped(one: ImportComparison) -> str:
     """Return what a side is by its names, where most of them are on that side alone and no rule maps them."""
-    from weighbridge.mapping.known_layouts import unmapped as known
+    from weighbridge.mapping.tensor_rules import unmapped as known
 
     for side, found, dtype in (("import", Class.EXTRA, "candidate_dtype"), ("source", Class.MISSING, "source_dtype")):
         names = [row.name for row in one.pairs if one.classes[row.name] == found]
