@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 from weighbridge.core import Fields, SubjectError
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.mapping.gguf_mapping import plan as gguf_plan
-from weighbridge.mapping.inverse_plan import inverse
-from weighbridge.mapping.mapping_plan import Pairing, Plan, Shapes, identity, whole
+from weighbridge.mapping.mapping_plan import COMPUTED, Pairing, Plan, Shapes, identity, inverse, whole
 from weighbridge.mapping.mapping_plan import table as by_table
 from weighbridge.mapping.renaming import AVERAGED, OF_MODELS, WRAPPED, renamings, unwrapped
 from weighbridge.mapping.tensor_rules import Numbers, RuleError, buffer, built_in, encoders, made, projectors, rule_of
@@ -125,7 +124,7 @@ SPOKEN = "of what draws or speaks, which the converter leaves out"  # januspro.p
 ENCODER_HALF = "of what goes before the text model, into the mmproj file"
 TEXT_HALF = "of the text model, into its own GGUF file"
 SIGLIP_HEAD, HEAD = ".vision_model.head.", "SigLIP's head, which the converter leaves out"
-COMPUTED = {"rope.freqs": "a table that the loader computes"}  # of Meta's files
+OF_META = {"rope.freqs": COMPUTED}  # of Meta's files
 
 
 def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
@@ -190,7 +189,7 @@ def converted(sides: Sides) -> Plan:
 
 def with_made(plan: Plan, found: Mapping[str, Pairing]) -> Plan:
     """Return a plan with what rules make of tensors."""
-    return replace(plan, pairings={**plan.pairings, **found}, left_out=COMPUTED) if found else plan
+    return replace(plan, pairings={**plan.pairings, **found}, left_out=OF_META) if found else plan
 
 
 def numbers_of(config: Mapping[str, Any]) -> dict[str, int]:
