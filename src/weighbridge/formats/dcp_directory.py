@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from weighbridge.core import Scalar, SubjectError, dataclass, np, quoted
@@ -246,37 +246,20 @@ COPY_AGAIN = "copy the whole directory again, .metadata and all .distcp files of
 COPY_FILES = "copy the files themselves into the directory (cp -L)"
 
 
+@dataclass(frozen=True, slots=True)
 class _Excerpt:
-    """A stretch of an open file, read as if it were a file by itself; its bytes count from its own start."""
+    """An item's stretch of an open file; its bytes count from its own start."""
 
-    __slots__ = ("_start", "name", "size", "whole")
-
-    def __init__(self, whole: ReadableFile, start: int, stop: int) -> None:
-        self.whole, self._start = whole, start
-        self.name = f"{whole.name}, in the item at byte {start},"
-        self.size = stop - start
+    whole: ReadableFile
+    start: int
+    size: int
 
     @property
-    def version(self) -> str:
-        return self.whole.version
-
-    @property
-    def identity(self) -> str:
-        return self.whole.identity
+    def name(self) -> str:
+        return f"{self.whole.name}, in the item at byte {self.start},"
 
     def read(self, start: int, stop: int) -> memoryview:
-        return self.whole.read(self._start + start, self._start + min(stop, self.size))
-
-    gather = read
-
-    def release(self, start: int, stop: int) -> None:
-        self.whole.release(self._start + start, self._start + stop)
-
-    def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
-        return self.whole.windows(self._start + start, self._start + stop, size)
-
-    def require_unchanged(self) -> None:
-        self.whole.require_unchanged()
+        return self.whole.read(self.start + start, self.start + min(stop, self.size))
 
 
 def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
@@ -332,7 +315,7 @@ def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], ch
 
 def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Checksum]]:
     """Read the one tensor of an item, and the checksums of its storages; other members are checked against theirs."""
-    part, place = _Excerpt(file, item.start, item.start + item.nbytes), f"{key[0]} at byte {item.start}"
+    part, place = _Excerpt(file, item.start, item.nbytes), f"{key[0]} at byte {item.start}"
     if not bytes(part.read(0, 4)).startswith(zip_archive.MAGICS):
         refuse("item", f"{shown(key)} at byte {item.start} is no archive of torch.save", file)
     members = zip_archive.members(part)
@@ -348,7 +331,7 @@ def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Check
         else:
             zip_archive.content(part, member, MAX_PICKLE)
     found = tensors[WHOLE]
-    part.release(0, part.size)
+    file.release(item.start, item.start + item.nbytes)
     return dataclasses.replace(found, name=key[0], file=file.name, offset=found.offset + item.start), sums
 
 

@@ -177,11 +177,11 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     unread = {} if several or parts else dict(_unread_in(folder))
     files = several or sorted(name for name in set(names) - unread.keys() if name.endswith(WEIGHTS))
     within = [] if files or parts or unread else _folders_with_weights(folder)
-    listed = ", ".join(map(quoted, files[:NAMED])) + (", …" if len(files) > NAMED else "")
+    some = files or within
+    listed = ", ".join(map(quoted, some[:NAMED])) + (", …" if len(some) > NAMED else "")
     remedy = f"bind one file of it ({listed})" if files else "bind the file that holds the weights"
     remedy += ", or the folder of one checkpoint, such as a trainer's checkpoint-N; shards need their index beside them"
     if within:
-        listed = ", ".join(map(quoted, within[:NAMED])) + (", …" if len(within) > NAMED else "")
         remedy = f"bind one of its folders that hold weights ({listed}), each against the same part of the other side"
     what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
     if gguf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import zlib
@@ -51,11 +52,7 @@ class Strides:
 
     def position(self, index: int) -> int:
         """Return where the element of this row-major index lies, in elements."""
-        index, found = self.first + index, 0
-        for size, step in zip(reversed(self.shape), reversed(self.steps), strict=True):
-            index, along = divmod(index, size)
-            found += along * step
-        return found
+        return sum(map(operator.mul, _along(self.shape, self.first + index), self.steps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +77,8 @@ class Pieces:
 
     def holder(self, word: int) -> tuple[Piece, int]:
         """Return the piece that holds the word of this row-major index, and the word's index in the piece."""
-        index, sides = self.first + word, []
-        for size in reversed(self.shape):
-            index, along = divmod(index, size)
-            sides.append(along)
-        inside = ((piece, tuple(map(operator.sub, sides[::-1], piece.at))) for piece in self.blocks)
+        along = _along(self.shape, self.first + word)
+        inside = ((piece, tuple(map(operator.sub, along, piece.at))) for piece in self.blocks)
         return next(
             (piece, sum(map(operator.mul, steps, row_major(piece.sizes))))
             for piece, steps in inside
@@ -135,14 +129,12 @@ class Tensor:
 
     def file_offset(self, at: int) -> int:
         """Return the byte that holds byte `at` of the tensor in row-major order, in its file or that of its piece."""
-        if self.pieces:
-            word, inside = divmod(at, self.unit[1])
-            piece, index = self.pieces.holder(word)
-            return piece.stored.file_offset(index * self.unit[1] + inside)
-        if self.strides is None:
-            return self.offset + at
         size = self.unit[1]
-        return self.offset + self.strides.position(at // size) * size + at % size
+        word, inside = divmod(at, size)
+        if self.pieces:
+            piece, index = self.pieces.holder(word)
+            return piece.stored.file_offset(index * size + inside)
+        return self.offset + (self.strides.position(word) if self.strides else word) * size + inside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +167,17 @@ class Reading:
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the steps, in elements, of an array that lies in row-major order."""
-    steps = [1]
-    for size in shape[:0:-1]:
-        steps.append(steps[-1] * size)
-    return tuple(reversed(steps))[: len(shape)] if shape else ()
+    steps = itertools.accumulate(shape[:0:-1], operator.mul, initial=1)
+    return tuple(steps)[::-1] if shape else ()
+
+
+def _along(shape: tuple[int, ...], index: int) -> list[int]:
+    """Return how far the element of a row-major index lies along each dimension."""
+    found = []
+    for size in reversed(shape):
+        index, along = divmod(index, size)
+        found.append(along)
+    return found[::-1]
 
 
 def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:

@@ -21,7 +21,7 @@ from weighbridge.formats.pickle_machine import (
 )
 from weighbridge.formats.tensor import UNITS, Reading, Tensor, short, span, strides_of
 from weighbridge.formats.zip_archive import Member
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.storage.readable import Readable
 
 WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else
 MAX_RANK = 32  # NumPy before 2 reads no more
@@ -95,7 +95,7 @@ class Reference(NamedTuple):
     nbytes: int
 
 
-def references(root: object, file: ReadableFile) -> Iterator[Reference]:
+def references(root: object, file: Readable) -> Iterator[Reference]:
     """Walk over the references to storages in what a pickle describes, over every object once."""
     reader, waiting, seen = _Walk(file=file, storages={}), [root], set[int]()
     while waiting:
@@ -112,7 +112,7 @@ def references(root: object, file: ReadableFile) -> Iterator[Reference]:
 
 
 def tensors_of(
-    root: object, file: ReadableFile, storages: Mapping[str, Storage]
+    root: object, file: Readable, storages: Mapping[str, Storage]
 ) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
     """Read the tensors in what a pickle describes, by name, and the scalars beside them; refuse with `torch-…`."""
     walk = _Walk(file=file, storages=storages)
@@ -128,7 +128,7 @@ def tensors_of(
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    file: ReadableFile
+    file: Readable
     storages: Mapping[str, Storage]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, Scalar] = field(default_factory=dict)
@@ -320,7 +320,7 @@ def root_of(members: dict[str, Member]) -> str | None:
     return outer[0] if len(outer) == 1 else None
 
 
-def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
+def parse(file: Readable, members: dict[str, Member], root: str) -> Reading:
     """Read tensors by dotted name and scalars beside them; refuse with `torch-…`, `pickle-…` or `zip-…`."""
     if root + CONSTANTS in members:
         refuse("script", "is a TorchScript program, whose classes are code", file)
@@ -350,7 +350,7 @@ def begins_legacy(head: bytes) -> bool:
     return head.startswith(b"\x80") and any(head.startswith(LEGACY_MAGIC, at) for at in PROTOCOL_AND_FRAME)
 
 
-def read_legacy(file: ReadableFile) -> Reading:
+def read_legacy(file: Readable) -> Reading:
     """Read tensors by dotted name and scalars beside them; refuse with `torch-…` or `pickle-…` and the place."""
     _, at = read_pickle(file, 0, file.size, NOTHING)
     version, at = read_pickle(file, at, file.size, NOTHING)
@@ -384,6 +384,6 @@ def read_legacy(file: ReadableFile) -> Reading:
     return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
 
 
-def refuse(code: str, what: str, file: ReadableFile, at: int = 0) -> NoReturn:
+def refuse(code: str, what: str, file: Readable, at: int = 0) -> NoReturn:
     """Refuse a PyTorch file with `torch-…` and the byte."""
     raise SubjectError(f"torch-{code}", what, where=f"{file.name} at byte {at}", remedy=SAVE_AGAIN)
