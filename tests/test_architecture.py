@@ -68,7 +68,7 @@ FLOORS = (
 PLAIN = (
     *("model_config.model_keys", "model_config.model_defaults"),
     *("mapping.gguf_mapping", "mapping.mapping_plan", "mapping.gguf_rules", "mapping.gguf_names"),
-    *("mapping.tensor_rules"),
+    "mapping.tensor_rules",
 )
 
 

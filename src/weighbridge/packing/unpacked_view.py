@@ -14,7 +14,7 @@ from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
-from weighbridge.packing.unpacking import Blocks, Rule, decoded
+from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.packing_keys import is_named
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -65,7 +65,7 @@ class UnpackedView(CheckpointView):
         stop, width = min(stop, tensor.nbytes), tensor.unit[1]
         first, last = start // width, -(-stop // width)
         if not self.packed[name].turned or isinstance(rule, Blocks):
-            return decoded(rule, self.stored, first, last).data.cast("B")[start - first * width :][: stop - start]
+            return rule.decoded(self.stored, first, last).data.cast("B")[start - first * width :][: stop - start]
         size = math.prod(rule.shape[-2:])
         matrices = [self._matrix(rule, at) for at in range(first // size, -(-last // size))]
         whole = matrices[0] if len(matrices) == 1 else memoryview(b"".join(matrices))
@@ -77,7 +77,7 @@ class UnpackedView(CheckpointView):
         turned, step = np.empty((columns, rows), np.uint32), max(ELEMENTS // columns, 1)
         for row in range(0, rows, step):
             first, last = at * rows + row, at * rows + min(row + step, rows)
-            part = decoded(rule, self.stored, first * columns, last * columns)
+            part = rule.decoded(self.stored, first * columns, last * columns)
             turned[:, row : row + step] = part.reshape(-1, columns).T
         return turned.data.cast("B")
 

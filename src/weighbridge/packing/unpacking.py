@@ -161,6 +161,23 @@ class Rule:
             found = floats(data, tensor.dtype)
         return (found * np.float32(self.factor)).reshape(-1, many)
 
+    def decoded(self, stored: CheckpointView, start: int, stop: int) -> Words:
+        """Return the values of elements `start` to `stop`, as words of the dtype that they are computed in."""
+        columns = self.codes.columns
+        first, last = start // columns, -(-stop // columns)
+        kind = np.uint32 if self.dtype == "F32" else np.uint16
+        found, read = np.empty((last - first, columns), kind), band(self, stored, first, last)
+        with np.errstate(all="ignore"):
+            for at, behind in read.cuts():
+                tile = read.tile(at, behind)
+                if self.dtype == "F32" or tile.added is None:
+                    part: Words = tile.values.view("u4")
+                else:  # rounded after each step
+                    product = decode(encode(tile.points * tile.scales, self.dtype), self.dtype)
+                    part = encode(product.astype("f4", copy=False) + tile.added, self.dtype)
+                found[at - first : behind - first] = part.reshape(-1, columns)
+        return found.reshape(-1)[start - first * columns : stop - first * columns]
+
 
 class Tile(NamedTuple):
     """Some rows: their points and values, by blocks where these lie in rows, and what goes with a value or a block."""
@@ -268,23 +285,3 @@ class Blocks:
         first, last = start // per, -(-stop // per)
         data = np.frombuffer(stored.read(self.tensor.name, first * size, last * size), np.uint8)
         return dequantise(data, self.tensor.dtype).view(np.uint32)[start - first * per :][: stop - start]
-
-
-def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) -> Words:
-    """Return the values of elements `start` to `stop`, row by row, as words of the dtype that they are computed in."""
-    if isinstance(rule, Blocks):
-        return rule.decoded(stored, start, stop)
-    columns = rule.codes.columns
-    first, last = start // columns, -(-stop // columns)
-    kind = np.uint32 if rule.dtype == "F32" else np.uint16
-    found, read = np.empty((last - first, columns), kind), band(rule, stored, first, last)
-    with np.errstate(all="ignore"):
-        for at, behind in read.cuts():
-            tile = read.tile(at, behind)
-            if rule.dtype == "F32" or tile.added is None:
-                part: Words = tile.values.view("u4")
-            else:  # rounded after each step
-                product = decode(encode(tile.points * tile.scales, rule.dtype), rule.dtype)
-                part = encode(product.astype("f4", copy=False) + tile.added, rule.dtype)
-            found[at - first : behind - first] = part.reshape(-1, columns)
-    return found.reshape(-1)[start - first * columns : stop - first * columns]
