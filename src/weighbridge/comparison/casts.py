@@ -171,8 +171,7 @@ def values(stored: Bytes, dtype: str) -> Values | None:
     """Read a candidate's bytes as values, `[elements]`, or None where nothing reads its dtype."""
     if dtype in BLOCKS:
         return None if dtype in UNREAD else dequantise(stored, dtype)
-    found = numpy_dtype(dtype)
-    return None if found is None else decode(stored.view(f"<u{found.itemsize}"), dtype)
+    return None if numpy_dtype(dtype) is None else decode(words(stored.data, dtype), dtype)
 
 
 # --- Block types ------------------------------------------------------------------------------------------------------

@@ -167,8 +167,7 @@ class Reading:
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the steps, in elements, of an array that lies in row-major order."""
-    steps = itertools.accumulate(shape[:0:-1], operator.mul, initial=1)
-    return tuple(steps)[::-1] if shape else ()
+    return tuple(itertools.accumulate(shape[:0:-1], operator.mul, initial=1))[::-1] if shape else ()
 
 
 def _along(shape: tuple[int, ...], index: int) -> list[int]:

@@ -125,8 +125,7 @@ def _entry(file: Readable, at: int, directory: int, stop: int) -> tuple[Member, 
     behind = extra_at + extra_size + comment_size
     if behind > stop:
         refuse("directory", "an entry runs beyond the directory", file, at)
-    raw = bytes(file.read(name_at, extra_at))
-    extra = bytes(file.read(extra_at, extra_at + extra_size))
+    raw, extra = bytes(file.read(name_at, extra_at)), bytes(file.read(extra_at, extra_at + extra_size))
     size, packed, header = _wide((size, packed, header), extra, file, at)
     try:
         name = raw.decode("utf-8" if flags & UTF_8 else "ascii")

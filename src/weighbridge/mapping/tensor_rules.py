@@ -88,8 +88,7 @@ def _filled(pattern: str, known: Mapping[str, str]) -> str:
 
 def rule_of(given: Mapping[str, Any]) -> Rule:
     """Return a rule as a mapping file or a contract gives it."""
-    lists = {key: tuple(given.get(key) or ()) for key in ("of", "view", "index", "permute")}
-    return Rule(**{**given, **lists})
+    return Rule(**{**given, **{key: tuple(given.get(key) or ()) for key in ("of", "view", "index", "permute")}})
 
 
 def sources(rule: Rule, known: Mapping[str, str], source: Shapes) -> tuple[list[str], int]:

@@ -108,8 +108,8 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
         stored = tuple(one.name for one in weight.members.values())
         keys = apart if alike(weight.codes, other) else {}
         reads = weight.packing.reads if weight.packing else ()
-        words: dict[str, Any] = {"packed": weight.summary(settings), "keys": ", ".join(keys.values())}
-        one = UnpackedWeight(**words, codes=weight.codes, stored=stored)
+        said, why = weight.summary(settings), ", ".join(keys.values())
+        one = UnpackedWeight(packed=said, codes=weight.codes, stored=stored, keys=why)
         try:
             known = all(is_named(key, reads) for key in keys)
             rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes)) if known else None
@@ -164,8 +164,7 @@ def stored_as(view: CheckpointView, name: str) -> tuple[str, ...]:
 def packed_parts(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> tuple[UnpackedWeight, ...]:
     """Return what is packed of a weight on either side."""
     sides = [(source, part.source) for part in pairing.parts] + [(candidate, pairing.candidate)]
-    found = (packed_weight(view, name) for view, name in sides)
-    return tuple(weight for weight in found if weight is not None)
+    return tuple(weight for side in sides if (weight := packed_weight(*side)) is not None)
 
 
 def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:

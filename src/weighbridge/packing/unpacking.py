@@ -65,20 +65,17 @@ class Codes:
             numbers = data.view(np.int8 if signed else np.uint8)
             found: Floats = np.add(numbers, np.float32(least + 128 * signed), dtype=np.float32)
         else:
-            found = looked_up(data, self.bits, self.order, points or tuple(range(least, least + (1 << self.bits))))
+            # A look-up gives the points of all codes of a byte, or of two bytes.
+            points = points or tuple(range(least, least + (1 << self.bits)))
+            even = data if self.bits < 8 or data.size % 2 == 0 else np.append(data, np.uint8(0))
+            at = even if self.bits < 8 else even.view("<u2")
+            each = _table(self.bits, self.order, points).take(at, mode="clip").view(np.float32)
+            found = each[: data.size * 8 // self.bits]
         return found.reshape(stop - start, -1)[:, : self.columns]
 
     def numbers(self, stored: CheckpointView, rows: int) -> list[memoryview]:
         """Return all numbers of so many rows, as F32."""
         return [self.values(self.read(stored, 0, rows), 0, rows, (), 0).data.cast("B")]
-
-
-def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> Floats:
-    """Return the points of all codes of some bytes; a look-up gives those of a byte, or of two bytes."""
-    even = data if bits < 8 or data.size % 2 == 0 else np.append(data, np.uint8(0))
-    at = even if bits < 8 else even.view("<u2")
-    found: Floats = _table(bits, order, points).take(at, mode="clip").view(np.float32)
-    return found[: data.size * 8 // bits]
 
 
 @functools.cache

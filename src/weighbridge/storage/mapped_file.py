@@ -145,8 +145,7 @@ class LocalFolder:
             if seen > MAX_BELOW:
                 what = f"more than {MAX_BELOW} files lie in it and below, and not all of them are looked at"
                 raise SubjectError("folder-size", what, where=self.name, remedy="bind the file that is meant")
-            inside = Path(folder).relative_to(self.path)
-            yield from ((inside / name).as_posix() for name in sorted(names))
+            yield from (Path(folder, name).relative_to(self.path).as_posix() for name in sorted(names))
 
     def size(self, name: str) -> int:
         """Return how many bytes a file has."""
