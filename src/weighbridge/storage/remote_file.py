@@ -31,7 +31,7 @@ INSTALL = "pip install 'weighbridge[remote]'"
 CREDENTIALS = "give this process the credentials that the filesystem reads (its environment, or fsspec's configuration)"
 
 
-class Store:
+class _Store:
     """One filesystem elsewhere, and the blocks last fetched from it."""
 
     def __init__(self, filesystem: Any) -> None:
@@ -151,7 +151,7 @@ class _AnswerError(Exception):
     """Other than the bytes that were asked for came: a code, and a text of ours."""
 
 
-def open_store(url: str) -> tuple[Store, str]:
+def open_store(url: str) -> tuple[_Store, str]:
     """Return the filesystem that a URL names, and the path in it; refuse with `remote-extra` or `remote-protocol`."""
     name = bare(url)
     try:
@@ -168,7 +168,7 @@ def open_store(url: str) -> tuple[Store, str]:
             raise SubjectError("remote-extra", what, where=name, remedy=f"{INSTALL}, or what is named above") from None
         except ValueError:
             _refuse_protocol(f"fsspec reads no {scheme_of(url)}:// URLs, or not this one", name)
-    return Store(filesystem), path
+    return _Store(filesystem), path
 
 
 def _refuse_protocol(what: str, name: str) -> NoReturn:
@@ -229,10 +229,10 @@ MARKS = {
 }
 
 
-class RemoteFile:
+class _RemoteFile:
     """One file of a store; `name` is what messages call it, without credentials."""
 
-    def __init__(self, store: Store, path: str, name: str) -> None:
+    def __init__(self, store: _Store, path: str, name: str) -> None:
         self._store, self._path = store, path
         self.name = bare(name)
         found = store.info(path, self.name)
@@ -257,11 +257,9 @@ class RemoteFile:
 
     @property
     def identity(self) -> str:
-        """Return its place in the store."""
         return self._path
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes `start` to `stop`, of which those beyond the end are left out."""
         stop = min(stop, self.size)
         return self._assembled(start, stop, SMALL if stop - start <= SMALL else LARGE, stop)
 
@@ -318,16 +316,15 @@ def _marks(found: dict[str, Any]) -> dict[str, str]:
     return {key: value for key, value in plain.items() if key in MARKS}
 
 
-class RemoteFolder:
+class _RemoteFolder:
     """A folder elsewhere; `query` is what follows each file's URL, where a server wants a token there."""
 
-    def __init__(self, store: Store, path: str, name: str, query: str = "") -> None:
+    def __init__(self, store: _Store, path: str, name: str, query: str = "") -> None:
         self._store, self._path, self._query = store, path, query
         self._listed: list[str] | None = None
         self.name = self.home = name
 
     def holds(self, name: str) -> bool:
-        """Return whether there is something of this name."""
         return self._is_there(name, "file-missing")
 
     def is_visible(self, name: str) -> bool:
@@ -362,12 +359,10 @@ class RemoteFolder:
         return self._store.below(self._path, self.name)
 
     def size(self, name: str) -> int:
-        """Return how many bytes a file has."""
         return self.open(name).size
 
-    def open(self, name: str) -> RemoteFile:
-        """Return a file, opened."""
-        return RemoteFile(self._store, self._path_of(name), f"{self.name}/{name}")
+    def open(self, name: str) -> _RemoteFile:
+        return _RemoteFile(self._store, self._path_of(name), f"{self.name}/{name}")
 
     def _path_of(self, name: str) -> str:
         return f"{self._path}/{quote(name, safe='') if self._store.over_http else name}{self._query}"
@@ -380,6 +375,6 @@ def locate(url: str) -> Place:
     path, mark, query = whole.partition("?") if store.over_http else (whole, "", "")
     query = mark + query.partition("#")[0]
     if path.endswith("/") or not (store.over_http or store.info(path, shown).get("type") == "file"):
-        return Place(RemoteFolder(store, path.rstrip("/"), shown.rstrip("/"), query), url=url)
-    folder = RemoteFolder(store, path.rpartition("/")[0], shown.rpartition("/")[0], query)
-    return Place(folder, RemoteFile(store, whole, shown), url)
+        return Place(_RemoteFolder(store, path.rstrip("/"), shown.rstrip("/"), query), url=url)
+    folder = _RemoteFolder(store, path.rpartition("/")[0], shown.rpartition("/")[0], query)
+    return Place(folder, _RemoteFile(store, whole, shown), url)
