@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from weighbridge.core import Json, Scalar, SubjectError, quoted
 from weighbridge.formats.tensor import GGUF_TYPES, Reading, Tensor, span
-from weighbridge.storage.readable import WINDOW, Folder, ReadableFile
+from weighbridge.storage.readable import WINDOW, Folder, ReadableFile, refuse_at
 
 ALIGNMENT = "general.alignment"
 MAX_KEYS, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 8
@@ -78,8 +78,7 @@ class _Reader:
         self.at = len(b"GGUF")
 
     def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
-        where = f"{self.file.name} at byte {self.at if at is None else at}"
-        raise SubjectError(f"gguf-{code}", what, where=where, remedy=WRITE_AGAIN)
+        refuse_at(code, what, self.file, self.at if at is None else at, form="gguf", remedy=WRITE_AGAIN)
 
     def skip(self, size: int, what: str) -> None:
         if size > self.file.size - self.at:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from weighbridge.core import Scalar, SubjectError, dataclass, field, quoted, replace
@@ -21,7 +22,7 @@ from weighbridge.formats.pickle_machine import (
 )
 from weighbridge.formats.tensor import UNITS, Reading, Tensor, short, span, strides_of
 from weighbridge.formats.zip_archive import Member
-from weighbridge.storage.readable import Readable
+from weighbridge.storage.readable import Readable, refuse_at
 
 WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else
 MAX_RANK = 32  # NumPy before 2 reads no more
@@ -311,6 +312,7 @@ PROTOCOL_AND_FRAME = 2, 11  # bytes before it: with the protocol only, or with a
 LEGACY_PROTOCOL = 1001
 SIZE = 8  # bytes before each storage
 NOTHING = Vocabulary()
+refuse = partial(refuse_at, form="torch", remedy=SAVE_AGAIN)
 
 
 def root_of(members: dict[str, Member]) -> str | None:
@@ -382,8 +384,3 @@ def read_legacy(file: Readable) -> Reading:
         refuse("trailing", f"{file.size - at} bytes after the last storage", file, at)
     tensors, metadata = tensors_of(described, file, storages)
     return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
-
-
-def refuse(code: str, what: str, file: Readable, at: int = 0) -> NoReturn:
-    """Refuse a PyTorch file with `torch-…` and the byte."""
-    raise SubjectError(f"torch-{code}", what, where=f"{file.name} at byte {at}", remedy=SAVE_AGAIN)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-from weighbridge.core import dataclass, field
+from weighbridge.core import SubjectError, dataclass, field
 
 WINDOW = 8 << 20  # bytes that stay at hand behind the reader
 INDEX = "model.safetensors.index.json"
@@ -107,6 +107,11 @@ class Place:
 def is_plain(name: str) -> bool:
     """Return whether a name from outside is that of a file in the folder itself, and no path."""
     return name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0")
+
+
+def refuse_at(code: str, what: str, file: Readable, at: int = 0, *, form: str, remedy: str) -> NoReturn:
+    """Refuse a file of a format, with `FORM-CODE` and the byte."""
+    raise SubjectError(f"{form}-{code}", what, where=f"{file.name} at byte {at}", remedy=remedy)
 
 
 def sha256(file: ReadableFile) -> str:
