@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from weighbridge.comparison import value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.bytewise import LookAlikes
 from weighbridge.comparison.casts import cast, castable, decode, find_exact_cast, shorten, two_step_casts
 from weighbridge.comparison.value_errors import Hypothesis
-from weighbridge.core import SubjectError
+from weighbridge.core import SubjectError, replace
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order
 from weighbridge.model_config.model_keys import field_keys
@@ -71,7 +69,7 @@ def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[
     new, pairing = aligned.new, aligned.pairing
     counts: dict[str, int] = {}
     if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
-        old = dataclasses.replace(new, dtype=aligned.dtype)
+        old = replace(new, dtype=aligned.dtype)
         counts |= value_errors.reproduced(aligned, elementwise(old, new))
     counts |= dict.fromkeys(_explaining(aligned, plan), new.elements)
     other = source.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
@@ -94,7 +92,7 @@ def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
         yield "swapped"
     matrix = pairing.plain and len(new.shape) == 2 and pairing.shape[1:] == new.shape[1:]
     if matrix and pairing.shape[:1] < new.shape[:1] and aligned.exact_cast is not None:
-        cut = dataclasses.replace(aligned, candidate=aligned.candidate.of_rows({new.name: pairing.shape[0]}))
+        cut = replace(aligned, candidate=aligned.candidate.of_rows({new.name: pairing.shape[0]}))
         if cut.new.shape == pairing.shape and value_errors.explains(cut, aligned.exact_cast):
             yield "padded-vocabulary"
     for name, other in _made_otherwise(aligned, plan):
@@ -110,7 +108,7 @@ def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
     head = bytes(aligned.candidate.read(aligned.new.name, 0, PROBE // size * size))
     others = (one for one in plan.pairings.values() if one.shape == meant.shape and one.candidate != meant.candidate)
     for other in itertools.islice(others, MAX_TRIES):
-        there = dataclasses.replace(aligned, pairing=dataclasses.replace(other, candidate=meant.candidate))
+        there = replace(aligned, pairing=replace(other, candidate=meant.candidate))
         if (exact_cast := there.exact_cast) is None:
             continue
         first = exact_cast.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
@@ -131,7 +129,7 @@ def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | No
 def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:
     for name, made in alternatives(plan, aligned.pairing):
         if made.shape == aligned.new.shape:
-            yield name, dataclasses.replace(aligned, pairing=made)
+            yield name, replace(aligned, pairing=made)
 
 
 def _exchanged(aligned: AlignedTensor) -> Iterator[str]:

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import Scalar, SubjectError, dataclass, np, quoted
+from weighbridge.core import Scalar, SubjectError, dataclass, np, quoted, replace
 from weighbridge.formats import torch_file, zip_archive
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import Checksum, Piece, Pieces, Reading, Tensor, span
@@ -310,7 +309,7 @@ def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], ch
     first = filled[0].stored
     shape, nbytes = in_values(saved.dtype, saved.sizes), sum(piece.stored.nbytes for piece in pieces)
     tiled = Pieces(shape=saved.sizes, blocks=tuple(filled)) if len(filled) > 1 else None
-    return dataclasses.replace(first, shape=shape, nbytes=nbytes, pieces=tiled, weight=name not in contents.beside)
+    return replace(first, shape=shape, nbytes=nbytes, pieces=tiled, weight=name not in contents.beside)
 
 
 def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Checksum]]:
@@ -332,7 +331,7 @@ def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Check
             zip_archive.content(part, member, MAX_PICKLE)
     found = tensors[WHOLE]
     file.release(item.start, item.start + item.nbytes)
-    return dataclasses.replace(found, name=key[0], file=file.name, offset=found.offset + item.start), sums
+    return replace(found, name=key[0], file=file.name, offset=found.offset + item.start), sums
 
 
 def _refuse_copy(code: str, what: str, file: ReadableFile) -> NoReturn:

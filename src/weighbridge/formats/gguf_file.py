@@ -5,7 +5,6 @@ No count in it is believed; vocabularies are stepped over.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 import struct
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core import Json, Scalar, SubjectError, quoted
+from weighbridge.core import Json, Scalar, SubjectError, quoted, replace
 from weighbridge.formats.tensor import GGUF_TYPES, Reading, Tensor, span
 from weighbridge.storage.readable import WINDOW, Folder, ReadableFile, refuse_at
 
@@ -61,7 +60,7 @@ def read(file: ReadableFile) -> Reading:
         if end > file.size:
             reader.refuse("truncated", f"{quoted(name)} ends at byte {end}, the file at byte {file.size}", offset)
         cursor = -(-end // alignment) * alignment
-        placed[name] = dataclasses.replace(tensor, offset=offset)
+        placed[name] = replace(tensor, offset=offset)
     if file.size > max(cursor, reader.at):
         reader.refuse("trailing", f"{file.size - cursor} bytes after the last tensor", cursor)
     file.release(0, reader.at)

@@ -6,11 +6,10 @@ A name that the reader's vocabulary does not hold is refused. Everything is boun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, NamedTuple, NoReturn
 
-from weighbridge.core import SubjectError, quoted
+from weighbridge.core import SubjectError, dataclass, field, quoted
 from weighbridge.storage.readable import Readable
 
 MAX_PICKLE = 64 << 20  # bytes

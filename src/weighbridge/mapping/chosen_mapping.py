@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
-from weighbridge.core import Fields, SubjectError
+from weighbridge.core import Fields, SubjectError, replace
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.mapping.gguf_mapping import plan as gguf_plan
 from weighbridge.mapping.mapping_plan import COMPUTED, Pairing, Plan, Shapes, identity, inverse, whole

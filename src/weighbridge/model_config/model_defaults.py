@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from weighbridge.core import Json, dataclass, table
+from weighbridge.core import Json, dataclass, replace, table
 from weighbridge.model_config.model_keys import GGUF, Model, Stated, field_keys, head_dim
 
 CONVERTER = "of llama.cpp's converter"

@@ -6,10 +6,9 @@ import functools
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeAlias
 
-from weighbridge.core import Json, dataclass, field, table
+from weighbridge.core import Json, dataclass, field, replace, table
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 HUGGING_FACE, GGUF, APR = "Hugging Face", "GGUF", "APR"
