@@ -126,12 +126,6 @@ def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | No
     return found
 
 
-def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:
-    for name, made in alternatives(plan, aligned.pairing):
-        if made.shape == aligned.new.shape:
-            yield name, replace(aligned, pairing=made)
-
-
 def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
     """Yield what was done where equal pieces hold what some other piece was meant to hold, each taken once."""
     pairing, exact_cast = aligned.pairing, aligned.exact_cast
@@ -169,11 +163,12 @@ LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
 SWAPPED = ("ffn_gate", "ffn_up"), ("ffn_up", "ffn_gate"), ("gate_proj", "up_proj"), ("up_proj", "gate_proj")
 
 
-def alternatives(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:
     """Yield other makings of one tensor by mechanism, the likeliest first; several may bear one name."""
+    meant = aligned.pairing
     for name, made in (*_ordered(plan, meant), *_computed(meant), *_turned(meant), *_matched(plan, meant)):
-        if made != meant:
-            yield name, made
+        if made != meant and made.shape == aligned.new.shape:
+            yield name, replace(aligned, pairing=made)
 
 
 def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:

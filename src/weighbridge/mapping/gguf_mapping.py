@@ -82,10 +82,8 @@ def plan(sides: Sides) -> Plan:
     made: dict[str, Pairing] = {}
     repeats: dict[str, str] = {}
     for one in sorted(_single(sides), key=lambda one: (one.candidate, one.parts[0].source)):
-        if one.candidate in made:
-            repeats[one.parts[0].source] = made[one.candidate].parts[0].source
-        else:
-            made[one.candidate] = one
+        if (first := made.setdefault(one.candidate, one)) is not one:
+            repeats[one.parts[0].source] = first.parts[0].source
     made |= _stacks(sides)
     made |= _fused(sides, made)
     kept = {target: found for target, found in made.items() if target in sides.candidate}
@@ -317,8 +315,7 @@ def _reshaped(pairing: Pairing, there: Shape) -> Pairing:
 
 def _further(sides: Sides) -> dict[str, str]:
     """Return the tensors of layers that predict further tokens, where the file has nothing of such a layer."""
-    found = {spelled: OF_LAYER.fullmatch(spelled) for spelled in sides.by_layer}
-    layers = {spelled: int(layer[1]) for spelled, layer in found.items() if layer is not None}
+    layers = {spelled: int(layer[1]) for spelled in sides.by_layer if (layer := OF_LAYER.fullmatch(spelled))}
     there = {name.split(".")[1] for name in sides.candidate if name.startswith("blk.")}
     ends = tuple(f".{name}.weight" for name in rules().further.values())
     own = {layer for spelled, layer in layers.items() if spelled.endswith(ends)}

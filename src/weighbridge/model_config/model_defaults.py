@@ -67,8 +67,7 @@ def own_value(name: str, file: Model) -> Stated | None:
 def lost(name: str, value: Json, source: Model, candidate: Model) -> str:
     """Return what is known to be lost where a GGUF file holds this value of a field, or nothing."""
     fact = _facts("lost").get((candidate.architecture, name))
-    stated = source.fields[name].value if name in source.fields else None
-    if fact is None or fact.whose not in ("", source.architecture) or fact.said not in (None, stated):
+    if fact is None or fact.whose not in ("", source.architecture) or fact.said not in (None, source.value(name)):
         return ""
     fits = value in made if (made := fact.made(candidate)) else fact.whose or value is None
     return fact.text if fits else ""
@@ -115,11 +114,6 @@ def _taken(value: Json, how: str) -> Stated | None:
     return None if value is None else Stated(value=value, read=f"nothing said; {how}", basis="default")
 
 
-def _value(model: Model, name: str) -> Json:
-    stated = model.fields.get(name)
-    return None if stated is None else stated.value
-
-
 def _head_dim(model: Model) -> tuple[Json, str]:
     own = {} if model.form == GGUF else table(DEFAULTS)["of_model_type"].get(model.architecture, {})
     if "head_dim" in own and "head_dim" not in model.fields:
@@ -134,7 +128,7 @@ def _value_dim(model: Model) -> tuple[Json, str]:
 
 
 def _feed_forward(model: Model) -> tuple[Json, str]:
-    width = _value(model, "embedding_length") if model.architecture in FOUR_TIMES_AS_WIDE else None
+    width = model.value("embedding_length") if model.architecture in FOUR_TIMES_AS_WIDE else None
     return (4 * width if isinstance(width, int) else None), "4 x embedding_length"
 
 
@@ -142,8 +136,8 @@ COMPUTED_FROM: Mapping[str, Callable[[Model], tuple[Json, str]]] = {
     "head_dim": _head_dim,
     "rope_dimensions": _head_dim,
     "value_dim": _value_dim,
-    "head_count_kv": lambda model: (_value(model, "head_count"), "head_count"),
-    "rope_original_context": lambda model: (_value(model, "context_length"), "context_length"),
+    "head_count_kv": lambda model: (model.value("head_count"), "head_count"),
+    "rope_original_context": lambda model: (model.value("context_length"), "context_length"),
     "feed_forward_length": _feed_forward,
 }
 
@@ -180,12 +174,12 @@ def incomparable(name: str, source: Model, candidate: Model) -> str:
         return ""
     if own := written(name, file, other):
         return own
-    in_tensors = _value(file, "rope_scaling") in ("table", "longrope")
+    in_tensors = file.value("rope_scaling") in ("table", "longrope")
     if in_tensors and name in ("rope_scaling_factor", "rope_original_context"):
         return "" if name in file.fields else "the factors are a tensor of the import, and compared as one"
     if name in GGUF_ONLY and name in other.fields and name not in file.fields and default(name, file) is None:
         return SAID_BY_NONE[name]
     # An id that no token has is left out by a converter.
-    value, size = _value(other, name), _value(other, "vocab_size")
+    value, size = other.value(name), other.value("vocab_size")
     outside = name.endswith("_token_id") and isinstance(value, int) and isinstance(size, int) and value >= size
     return "the id lies outside the vocabulary" if outside and name not in file.fields else ""

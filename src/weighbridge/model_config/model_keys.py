@@ -40,6 +40,10 @@ class Model:
     tokenizer: str = ""  # GGUF's name of the tokenizer's kind, or the class in tokenizer_config.json
     taken: Mapping[str, tuple[Json, str]] = field(default_factory=dict)  # what its files take where nothing is said
 
+    def value(self, name: str) -> Json:
+        """Return what it states of a field, None where it states nothing."""
+        return self.fields[name].value if name in self.fields else None
+
 
 def canonical(value: Json, kind: FieldKind) -> Json:
     """Return the one form of a value; what is of another kind becomes a text that says what it is."""
