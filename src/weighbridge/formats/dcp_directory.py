@@ -1,7 +1,4 @@
-"""Read a PyTorch distributed checkpoint: the .distcp files must be, byte by byte, what `.metadata` promises.
-
-`.metadata` is a pickle, which is understood as data; never imports torch.
-"""
+"""Read a PyTorch distributed checkpoint without torch: its files must be, byte by byte, what `.metadata` promises."""
 
 from __future__ import annotations
 

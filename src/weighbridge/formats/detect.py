@@ -1,7 +1,4 @@
-"""Read a checkpoint in the format that its first bytes tell, never its suffix: one file, or shards and their index.
-
-Files of formats that are not read are named, so that none is taken for a damaged file of another.
-"""
+"""Read a checkpoint in the format that its first bytes tell: one file, or shards and their index; name all others."""
 
 from __future__ import annotations
 

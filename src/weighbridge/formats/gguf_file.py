@@ -1,7 +1,4 @@
-"""Read a GGUF header (versions 2 and 3) in milliseconds, of one file or of all parts that gguf-split wrote.
-
-No count in it is believed; vocabularies are stepped over.
-"""
+"""Read a GGUF file's header, or those of all its parts. No count is believed; vocabularies are stepped over."""
 
 from __future__ import annotations
 
