@@ -151,10 +151,8 @@ def _runs(types: Iterable[Json]) -> Json:
 
 
 def _known(tokenizer: Parsed | None, settings: Parsed, vocabulary: Vocabulary | None) -> dict[str, int]:
-    decoder, added = settings.get("added_tokens_decoder"), (tokenizer or {}).get("added_tokens") or []
-    numbered = decoder.items() if isinstance(decoder, Mapping) else ()
-    entries: list[tuple[Any, Any]] = [(int(at), one) for at, one in numbered if at.isdecimal() and len(at) < 12]
-    entries += [(one.get("id"), one) for one in added if isinstance(one, Mapping)]
+    added = (tokenizer or {}).get("added_tokens") or []
+    entries = [*vocabularies.numbered(settings), *((one.get("id"), one) for one in added if isinstance(one, Mapping))]
     found = dict(vocabulary.known) if vocabulary is not None else {}
     for at, one in entries:
         if type(at) is int and isinstance(one, Mapping) and isinstance(one.get("content"), str):
