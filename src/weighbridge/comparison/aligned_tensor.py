@@ -72,10 +72,9 @@ class AlignedTensor:
     def _stored(self) -> Iterator[tuple[Words, int]]:
         for part in self.pairing.parts:
             tensor = self.source.tensor(part.source)
+            per, size = tensor.unit
             for stored in _part(self.source, tensor, part):
-                per, size = tensor.unit
-                elements = stored.nbytes // size * per
-                yield self._computed(stored, tensor.dtype, part.factors), elements
+                yield self._computed(stored, tensor.dtype, part.factors), stored.nbytes // size * per
         per, size = self.source.tensor(self.pairing.parts[-1].source).unit
         for left in range(self.pairing.zeros, 0, -ELEMENTS):
             stretch = min(left, ELEMENTS) // per * per

@@ -69,8 +69,7 @@ def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[
     new, pairing = aligned.new, aligned.pairing
     counts: dict[str, int] = {}
     if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
-        old = replace(new, dtype=aligned.dtype)
-        counts |= value_errors.reproduced(aligned, elementwise(old, new))
+        counts |= value_errors.reproduced(aligned, elementwise(replace(new, dtype=aligned.dtype), new))
     counts |= dict.fromkeys(_explaining(aligned, plan), new.elements)
     other = source.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
     if other is None or other in {part.source for part in pairing.parts}:

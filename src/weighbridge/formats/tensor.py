@@ -124,8 +124,7 @@ class Tensor:
     def extent(self) -> tuple[int, int]:
         """Return the first byte of the file that belongs to a tensor in one piece, and the byte behind its last."""
         assert self.pieces is None
-        stored = self.strides.reach * self.unit[1] if self.strides else self.nbytes
-        return self.offset, self.offset + stored
+        return self.offset, self.offset + (self.strides.reach * self.unit[1] if self.strides else self.nbytes)
 
     def file_offset(self, at: int) -> int:
         """Return the byte that holds byte `at` of the tensor in row-major order, in its file or that of its piece."""

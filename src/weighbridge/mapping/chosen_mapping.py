@@ -52,9 +52,11 @@ def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, 
         except RuleError as problem:
             _refuse(candidate, f"a rule in `make` cannot be used: {problem}")
     architecture = str(candidate.metadata.get(ARCHITECTURE) or "") if candidate.format == "gguf" else ""
-    if chosen == "identity" or (architecture and not differ(shapes, there)):
+    # Of names that were meant to change, fewer than half are on both sides.
+    renamed = bool(shapes) and 2 * len(shapes.keys() & there.keys()) < len(there)
+    if chosen == "identity" or (architecture and not renamed):
         return identity(shapes, there)
-    if source.format == "gguf" and not architecture and differ(shapes, there):
+    if source.format == "gguf" and not architecture and renamed:
         beside = config_beside(candidate)
         if beside is None:
             _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
@@ -195,8 +197,3 @@ def numbers_of(config: Mapping[str, Any]) -> dict[str, int]:
     """Return the numbers that a rule may name, by what a configuration says."""
     heads, groups = Sides(architecture="", config=config, source={}, candidate={}).heads
     return {"heads": heads, "kv_heads": groups} if heads else {}
-
-
-def differ(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
-    """Return whether so many names changed that they were meant to: fewer than half of them are on both sides."""
-    return bool(source) and 2 * len(source.keys() & candidate.keys()) < len(candidate)
