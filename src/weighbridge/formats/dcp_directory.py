@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 from weighbridge.core import Scalar, SubjectError, dataclass, np, quoted, replace
 from weighbridge.formats import torch_file, zip_archive
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
-from weighbridge.formats.tensor import Checksum, Piece, Pieces, Reading, Tensor, span
+from weighbridge.formats.tensor import Block, Checksum, Piece, Pieces, Reading, Tensor, span
 from weighbridge.formats.torch_file import DTYPES, MAX_RANK, WHOLE, beside_the_model, in_values, whole
 from weighbridge.storage.readable import METADATA, Folder, ReadableFile, is_plain
 
@@ -38,7 +38,6 @@ REMEDIES = {
     "transformed": "save it without _extensions: what is compressed or encrypted cannot be looked at in place",
     "path": "fetch it again from where it was saved: PyTorch writes plain names only, beside .metadata",
 }
-Block = tuple[tuple[int, ...], tuple[int, ...]]  # where it starts, and how far it reaches
 Key = tuple[str, tuple[int, ...] | None]  # a tensor's name and a piece's first element; None for what is no tensor
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core import Json, Scalar, SubjectError, quoted, replace
+from weighbridge.core import Json, Scalar, SubjectError, dataclass, quoted, replace
 from weighbridge.formats.tensor import GGUF_TYPES, Reading, Tensor, span
 from weighbridge.storage.readable import WINDOW, Folder, ReadableFile, refuse_at
 
@@ -64,14 +64,12 @@ def read(file: ReadableFile) -> Reading:
     return Reading(format="gguf", tensors={name: placed[name] for name in infos}, metadata=metadata)
 
 
+@dataclass(slots=True)
 class _Reader:
     """A place in the header; every step is checked against the end of the file."""
 
-    __slots__ = ("at", "file")
-
-    def __init__(self, file: ReadableFile) -> None:
-        self.file = file
-        self.at = len(b"GGUF")
+    file: ReadableFile
+    at: int = len(b"GGUF")
 
     def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
         refuse_at(code, what, self.file, self.at if at is None else at, form="gguf", remedy=WRITE_AGAIN)

@@ -7,12 +7,13 @@ import math
 import operator
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, Scalar, dataclass, field, np
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
 Words: TypeAlias = "NDArray[Any]"
+Block = tuple[tuple[int, ...], tuple[int, ...]]  # in words: where it starts, and how far it reaches
 MAX_ELEMENTS = 2**63 - 1
 MAX_TEXT = 1 << 10  # characters of a text in metadata
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
@@ -211,13 +212,6 @@ def short(value: object) -> Scalar:
 # cost one pass, and a transposed matrix one pass a window, in constant memory.
 
 
-class Box(NamedTuple):
-    """A block of a tensor, in words: where it starts and how far it reaches in every dimension."""
-
-    at: tuple[int, ...]
-    sizes: tuple[int, ...]
-
-
 def windows_of(files: Mapping[str, ReadableFile], tensor: Tensor, size: int) -> Iterator[memoryview]:
     """Yield the tensor's bytes in row-major order, in steps of `size`; refuse with `subject-changed`."""
     many = max(WINDOW // size, 1) * size
@@ -239,19 +233,19 @@ def read_pieces(files: Mapping[str, ReadableFile], tensor: Tensor, start: int, s
         tiled = Pieces(shape=shape, blocks=(whole,), first=tensor.strides.first)
     first, last = start // size, -(-stop // size)
     gathered = np.empty(last - first, f"<u{size}")
-    at = 0
-    for box in boxes(tiled.shape, tiled.first + first, last - first):
-        many = math.prod(box.sizes)
+    done = 0
+    for at, sizes in boxes(tiled.shape, tiled.first + first, last - first):
+        many = math.prod(sizes)
         for piece in tiled.blocks:
-            _fill(gathered[at : at + many].reshape(box.sizes), box, piece, files[piece.stored.file])
-        at += many
+            _fill(gathered[done : done + many].reshape(sizes), at, piece, files[piece.stored.file])
+        done += many
     return gathered.data.cast("B")[start - first * size : stop - first * size]
 
 
-def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Box]:
+def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Block]:
     """Cut a stretch of `many` words in row-major order, from the `first` on, into boxes, at most two a dimension."""
     if not shape:
-        yield Box((), ())
+        yield (), ()
         return
     row = math.prod(shape[1:])
     while many:
@@ -260,15 +254,15 @@ def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Box]:
         taken = min(row - inside, many) if inside or not rows else rows * row
         if inside or not rows:
             for at, sizes in boxes(shape[1:], inside, taken):
-                yield Box((index, *at), (1, *sizes))
+                yield (index, *at), (1, *sizes)
         else:
-            yield Box((index, *(0 for _ in shape[1:])), (rows, *shape[1:]))
+            yield (index, *(0 for _ in shape[1:])), (rows, *shape[1:])
         first, many = first + taken, many - taken
 
 
-def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
-    """Copy into a box what a piece holds of it, in bands along its longest step, giving back each that was read."""
-    sides = zip(*box, piece.at, piece.sizes, strict=True)
+def _fill(out: Words, first: tuple[int, ...], piece: Piece, file: ReadableFile) -> None:
+    """Copy into a box, from its `first` word on, what a piece holds of it, in bands along its longest step."""
+    sides = zip(first, out.shape, piece.at, piece.sizes, strict=True)
     ranges = [(max(mine, its), min(mine + long, its + its_long)) for mine, long, its, its_long in sides]
     if any(start >= stop for start, stop in ranges):
         return
@@ -276,13 +270,13 @@ def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
     stored, size = piece.stored, piece.stored.unit[1]
     steps = [step * size for step in (stored.strides.steps if stored.strides else row_major(piece.sizes))]
     words = np.ndarray(piece.sizes, f"<u{size}", file.gather(*stored.extent), strides=steps)
-    source, target = words[_inside(ranges, piece.at)], out[_inside(ranges, box.at)]
+    source, target = words[_inside(ranges, piece.at)], out[_inside(ranges, first)]
     skipped = ((start - at) * step for (start, _), at, step in zip(ranges, piece.at, steps, strict=True))
     offset = stored.offset + sum(skipped)
     axis = max(range(source.ndim), key=lambda axis: source.strides[axis])
     many = max(WINDOW // max(steps[axis], 1), 1)
     for at in range(0, source.shape[axis], many):
-        band = (slice(None),) * axis + (slice(at, at + many),)
+        band = (slice(None),) * axis + (slice(at, at + many),)  # which is given back once it was read
         target[band] = source[band]
         begin, shape = offset + at * steps[axis], source[band].shape
         file.release(begin, begin + size + sum((side - 1) * step for side, step in zip(shape, steps, strict=True)))
