@@ -112,9 +112,7 @@ def references(root: object, file: Readable) -> Iterator[Reference]:
         waiting += [*value.args, value.state, *(part for pair in value.pairs for part in pair)]
 
 
-def tensors_of(
-    root: object, file: Readable, storages: Mapping[str, Storage]
-) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+def reading_of(form: str, root: object, file: Readable, storages: Mapping[str, Storage]) -> Reading:
     """Read the tensors in what a pickle describes, by name, and the scalars beside them; refuse with `torch-…`."""
     walk = _Walk(file=file, storages=storages)
     walk.visit((), root, 0)
@@ -124,7 +122,7 @@ def tensors_of(
         walk.refuse("expanded", f"{shown} bytes of tensors look into a file of {file.size}, {many}")
     beside = beside_the_model(walk.paths)
     tensors = {name: replace(one, weight=one.weight and name not in beside) for name, one in walk.tensors.items()}
-    return tensors, walk.metadata
+    return Reading(format=form, tensors=tensors, metadata=walk.metadata)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -339,12 +337,12 @@ def parse(file: Readable, members: dict[str, Member], root: str) -> Reading:
     data = root + DATA
     places = {name: Storage(member.start, member.nbytes) for name, member in members.items() if name.startswith(data)}
     storages = {name.removeprefix(data): place for name, place in places.items()}
-    tensors, metadata = tensors_of(described, file, storages)
+    reading = reading_of("torch", described, file, storages)
     known = {reference.key for reference in references(described, file)}
     unread = next((key for key in storages if key not in known), None)
     if unread is not None:
         refuse("unread", f"no tensor looks into the storage {quoted(data + unread)}", file, storages[unread].start)
-    return Reading(format="torch", tensors=tensors, metadata=metadata, checksums=zip_archive.checksums(file, members))
+    return replace(reading, checksums=zip_archive.checksums(file, members))
 
 
 def begins_legacy(head: bytes) -> bool:
@@ -382,5 +380,4 @@ def read_legacy(file: Readable) -> Reading:
         at += SIZE + nbytes
     if at < file.size:
         refuse("trailing", f"{file.size - at} bytes after the last storage", file, at)
-    tensors, metadata = tensors_of(described, file, storages)
-    return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
+    return reading_of("torch-legacy", described, file, storages)
