@@ -71,16 +71,6 @@ def begins(head: bytes) -> bool:
     return head.startswith(b"\x80") and MAGIC in head
 
 
-def read(file: ReadableFile) -> Contents:
-    """Read what the checkpoint holds; refuse with `dcp-…` or `pickle-…`, the tensor and the reason."""
-    if file.size > MAX_PICKLE:
-        refuse("size", f"has {file.size} bytes, more than the {MAX_PICKLE} that are read", file)
-    described, behind = read_pickle(file, 0, file.size, VOCABULARY)
-    if behind != file.size:
-        refuse("trailing", f"{file.size - behind} bytes follow the pickle", file)
-    return _Reader(file).contents(described)
-
-
 @dataclass(frozen=True, slots=True)
 class _Reader:
     file: ReadableFile
@@ -88,7 +78,14 @@ class _Reader:
     def refuse(self, code: str, what: str) -> NoReturn:
         refuse(code, what, self.file)
 
-    def contents(self, described: object) -> Contents:
+    def contents(self) -> Contents:
+        """Read what the checkpoint holds; refuse with `dcp-…` or `pickle-…`, the tensor and the reason."""
+        size = self.file.size
+        if size > MAX_PICKLE:
+            self.refuse("size", f"has {size} bytes, more than the {MAX_PICKLE} that are read")
+        described, behind = read_pickle(self.file, 0, size, VOCABULARY)
+        if behind != size:
+            self.refuse("trailing", f"{size - behind} bytes follow the pickle")
         saved = self.state(described, SAVED)
         stored = self.entries(saved.get("storage_data"))
         tensors, others, left = dict[str, Saved](), dict[str, None](), len(stored)
@@ -259,7 +256,7 @@ class _Excerpt:
 
 def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
     """Read the tensors, a note of what is none, and the files by name; refuse with `dcp-…`, `pickle-…` or `zip-…`."""
-    contents = read(metadata)
+    contents = _Reader(metadata).contents()
     homes: dict[str, ReadableFile] = {}
     for name in sorted({item.file for item in contents.items.values()}):
         if not folder.holds(name):

@@ -94,11 +94,6 @@ class _Store:
                 blocks.popitem(last=False)
         return found
 
-    def wait(self, block: Future[bytes], name: str) -> bytes:
-        """Return a block once it is there; refuse where it does not come, or not whole."""
-        with _as_subject_error(name):
-            return block.result(TIMEOUT_S)
-
     def _fetch(self, path: str, start: int, stop: int) -> bytes:
         for left in reversed(range(TRIES)):
             try:
@@ -308,7 +303,8 @@ class _RemoteFile:
         for later in range(index + 1, index + 1 + AHEAD):
             if later * size < ahead:
                 self._store.begin(self._path, size, later, self.size)
-        return self._store.wait(block, self.name)
+        with _as_subject_error(self.name):  # where it does not come, or not whole
+            return block.result(TIMEOUT_S)
 
 
 def _marks(found: dict[str, Any]) -> dict[str, str]:
