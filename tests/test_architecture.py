@@ -66,10 +66,9 @@ FLOORS = (
 
 # What knows only names, keys and shapes, and looks at no file but the tables that ship beside it (`core/data.py`).
 PLAIN = (
-    *("model_config.model_keys", "model_config.header_keys", "model_config.model_defaults"),
-    "model_config.conversion_facts",
+    *("model_config.model_keys", "model_config.model_defaults"),
     *("mapping.gguf_mapping", "mapping.mapping_plan", "mapping.gguf_rules", "mapping.gguf_names"),
-    *("mapping.gguf_layouts", "mapping.generated_tables", "mapping.known_layouts", "mapping.tensor_rules"),
+    "mapping.tensor_rules",
 )
 
 

@@ -25,7 +25,7 @@ from weighbridge.lanes.lane_evidence import Unfit
 from weighbridge.lanes.lanes import Lane
 from weighbridge.lanes.waivers import Waiver
 from weighbridge.ledger.fold import EDGES, SCHEMA, LedgerEntry, LedgerStep
-from weighbridge.model_config import header_keys, model_keys
+from weighbridge.model_config import model_keys
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
@@ -196,7 +196,7 @@ def test_every_code_with_which_a_move_is_refused_is_on_the_page() -> None:
 def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_default() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$", section("model-config", "## Fields"), re.MULTILINE)
     assert tuple(name for name, *_ in rows) == config_agreement.FIELDS
-    stored = header_keys.gguf_keys("ARCH")
+    stored = model_keys.gguf_keys("ARCH")
     for name, config, gguf, default in rows[: -len(CONFIG_LISTS)]:
         keys = model_keys.field_keys().get(name, model_keys.FieldKeys())
         assert tuple(words(config)) == keys.config, name

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
-from weighbridge.formats.torch_pickle import DTYPES  # noqa: E402
+from weighbridge.formats.torch_file import DTYPES  # noqa: E402
 from weighbridge.quantities.base import rows_of  # noqa: E402
 from weighbridge.quantities.checkpoints import FileStructure  # noqa: E402
 from weighbridge.verifiers.file_structure import VERIFIER  # noqa: E402

@@ -118,7 +118,7 @@ def test_pieces_must_be_the_tensor(tmp_path: Path, saved: Saved, message: str) -
 
 
 def test_a_tiling_of_too_many_cells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weighbridge.formats.dcp_metadata.MAX_CELLS", 1)
+    monkeypatch.setattr("weighbridge.formats.dcp_directory.MAX_CELLS", 1)
     assert refused(write(tmp_path / "x", {"w": GOOD})) == "dcp-pieces 'w': its 2 pieces cut it into more than 1 cells"
 
 
@@ -419,9 +419,9 @@ def test_metadata_that_runs_code_is_refused_and_runs_none(tmp_path: Path) -> Non
 def test_metadata_larger_than_any_that_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "x", {"w": GOOD})
     size = (folder / ".metadata").stat().st_size
-    monkeypatch.setattr("weighbridge.formats.dcp_metadata.MAX_PICKLE", size)
+    monkeypatch.setattr("weighbridge.formats.dcp_directory.MAX_PICKLE", size)
     assert open_checkpoint(folder).names() == ("w",)
-    monkeypatch.setattr("weighbridge.formats.dcp_metadata.MAX_PICKLE", size - 1)
+    monkeypatch.setattr("weighbridge.formats.dcp_directory.MAX_PICKLE", size - 1)
     assert refused(folder) == f"dcp-size has {size} bytes, more than the {size - 1} that are read"
 
 

@@ -13,8 +13,8 @@ from tests.formats.dcp_files import WORDS, Chunk, Saved, write
 from tests.formats.files import joined
 
 from weighbridge.core.errors import SubjectError
-from weighbridge.formats.dcp_metadata import Block, doubled
-from weighbridge.formats.tensor import boxes
+from weighbridge.formats.dcp_directory import doubled
+from weighbridge.formats.tensor import Block, boxes
 from weighbridge.views.checkpoint import open_checkpoint
 
 

@@ -14,9 +14,8 @@ from tests.comparison.conversions import CONFIG, converted, decoder, directory, 
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.core.model import Outcome
-from weighbridge.mapping.generated_tables import generated
 from weighbridge.mapping.gguf_mapping import MASK, POOLER, Sides, plan
-from weighbridge.mapping.gguf_rules import rules
+from weighbridge.mapping.gguf_rules import generated, rules
 from weighbridge.mapping.mapping_plan import Pairing, Shape
 from weighbridge.views.checkpoint import open_checkpoint
 

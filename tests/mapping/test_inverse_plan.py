@@ -9,8 +9,7 @@ import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import CONFIG, HEADS, WIDTH, converted, decoder, directory, gguf_file
 
-from weighbridge.mapping.inverse_plan import inverse
-from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Part, Plan
+from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Part, Plan, inverse
 
 
 @pytest.mark.slow

@@ -14,10 +14,9 @@ from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import CONFIG, EXPERTS, HEADS, KV, Arrays, decoder, directory
 
 from weighbridge.core.data import table
-from weighbridge.mapping.automatic_mapping import converted
+from weighbridge.mapping.chosen_mapping import converted
 from weighbridge.mapping.gguf_mapping import Sides
-from weighbridge.mapping.known_layouts import built_in, encoders, projectors
-from weighbridge.mapping.tensor_rules import Rule, made
+from weighbridge.mapping.tensor_rules import Rule, built_in, encoders, made, projectors
 
 META = {
     "embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from weighbridge.core.data import table
-from weighbridge.model_config.conversion_facts import Fact, lost, written
-from weighbridge.model_config.model_defaults import incomparable
+from weighbridge.model_config.model_defaults import Fact, incomparable, lost, written
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Model, Stated
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weighbridge.model_config.header_keys import gguf_keys, of_gguf
+from weighbridge.model_config.model_keys import gguf_keys, of_gguf
 
 
 def test_every_field_of_a_header_is_read_under_gguf_s_own_key() -> None:

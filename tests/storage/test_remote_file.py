@@ -28,10 +28,10 @@ from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Origin, Rows
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.scheduling.engines import pack_view, unpack_view
-from weighbridge.storage import remote_store
+from weighbridge.storage import remote_file
 from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import USUAL
-from weighbridge.storage.remote_store import LARGE, SMALL
+from weighbridge.storage.remote_file import LARGE, SMALL
 from weighbridge.verifiers import file_structure, tensor_values
 from weighbridge.views.checkpoint import CheckpointView, config_beside, open_checkpoint
 
@@ -408,7 +408,7 @@ def test_a_connection_that_keeps_breaking_is_an_error(site: Site) -> None:
     with pytest.raises(SubjectError) as caught:
         walked(view, "a")
     assert caught.value.code == "remote-unreadable"
-    assert len(site.gets("/m/big.safetensors")) > remote_store.TRIES
+    assert len(site.gets("/m/big.safetensors")) > remote_file.TRIES
 
 
 def test_an_answer_that_is_too_short_is_an_error(site: Site) -> None:
@@ -435,7 +435,7 @@ def test_a_server_that_tells_no_size_is_refused(site: Site, monkeypatch: pytest.
 
 
 def test_a_server_that_never_answers_does_not_hang_us(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_store, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(remote_file, "TIMEOUT_S", 0.2)
     site.hangs = threading.Event()
     assert refusal(f"{site.url}/tiny.safetensors") == (
         f"{site.url}/tiny.safetensors: remote-timeout no answer in 0.2 s\n  try again, or fetch the file first"

@@ -22,12 +22,11 @@ def test_the_table_is_what_the_readers_raise() -> None:
     raised |= codes_in("gguf_file.py", r'\.refuse\("([a-z]+)"', "gguf-") | {"gguf-overlap", "gguf-hole"}
     raised |= codes_in("detect.py", r'_refuse\("([a-z-]+)"') | codes_in("detect.py", r'"(checkpoint-[a-z]+)"')
     raised |= codes_in("mapped_file.py", r'SubjectError\(\s*"([a-z-]+)"')
-    raised |= codes_in("remote_file.py", r'"(remote-[a-z]+)",') | codes_in("remote_store.py", r'"(remote-[a-z]+)",')
+    raised |= codes_in("remote_file.py", r'"(remote-[a-z]+)",')
     raised |= codes_in("zip_archive.py", r'refuse\("([a-z]+)"', "zip-")
     raised |= codes_in("pickle_machine.py", r'refuse\("([a-z]+)"', "pickle-")
-    raised |= codes_in("torch_pickle.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("torch_file.py", r'refuse\("([a-z]+)"', "torch-")
-    raised |= codes_in("dcp_metadata.py", r'refuse\("([a-z]+)"', "dcp-") | {"dcp-hole"}
+    raised |= codes_in("dcp_directory.py", r'refuse\("([a-z]+)"', "dcp-") | {"dcp-hole"}
     raised |= codes_in("dcp_directory.py", r'refuse(?:_copy)?\("([a-z]+)"', "dcp-")
     raised |= codes_in("dcp_directory.py", r'"(dcp-[a-z]+)"')
     raised |= codes_in("apr_file.py", r'_refuse\("([a-z]+)"', "apr-") | {"apr-trailing"}

@@ -168,8 +168,7 @@ class _Sides:
             added, size = self.update.scale * (part @ second), error * (np.abs(part) @ np.abs(second))
             if self.update.magnitude:
                 meant = base + added
-                lengths = _rows(adapter, self.update.magnitude, at, stop)
-                factor = lengths / np.linalg.norm(meant, axis=1, keepdims=True)
+                factor = _rows(adapter, self.update.magnitude, at, stop) / np.linalg.norm(meant, axis=1, keepdims=True)
                 added = meant * factor - base
                 size = size * np.abs(factor) + NORM_ROUNDINGS * unit * np.abs(meant * factor)
             yield base, new, added, size

@@ -6,7 +6,7 @@ Gives stored words and computes what a mapping says is computed; never compares,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, words
@@ -72,10 +72,9 @@ class AlignedTensor:
     def _stored(self) -> Iterator[tuple[Words, int]]:
         for part in self.pairing.parts:
             tensor = self.source.tensor(part.source)
+            per, size = tensor.unit
             for stored in _part(self.source, tensor, part):
-                per, size = tensor.unit
-                elements = stored.nbytes // size * per
-                yield self._computed(stored, tensor.dtype, part.factors), elements
+                yield self._computed(stored, tensor.dtype, part.factors), stored.nbytes // size * per
         per, size = self.source.tensor(self.pairing.parts[-1].source).unit
         for left in range(self.pairing.zeros, 0, -ELEMENTS):
             stretch = min(left, ELEMENTS) // per * per
@@ -90,15 +89,11 @@ class AlignedTensor:
             values = decode(stored, dtype).astype(kind, copy=False)
             for factor in factors:  # a half is multiplied by a float32, and rounded once
                 values = (values * np.float32(factor)).astype(kind)
-            return encode(computation(self.pairing.arithmetic)(values), self.dtype)
+            done, constant = COMPUTED.get(self.pairing.arithmetic), self.pairing.arithmetic
+            return encode(done(values) if done else values + values.dtype.type(constant), self.dtype)
 
 
-def computation(arithmetic: str) -> Callable[[Any], Any]:
-    """Return what is computed of each value: what has a name, or a constant that is added."""
-    return COMPUTED.get(arithmetic) or (lambda values: values + values.dtype.type(arithmetic))
-
-
-COMPUTED = {
+COMPUTED: Mapping[str, Callable[[Any], Any]] = {  # a constant that is added has no name
     "": lambda values: values,
     "+2": lambda values: values + values.dtype.type(1) + values.dtype.type(1),
     "-exp": lambda values: -np.exp(values.astype(np.float64)).astype(values.dtype),  # rounded once

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from weighbridge.comparison import value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.alternatives import alternatives
 from weighbridge.comparison.bytewise import LookAlikes
 from weighbridge.comparison.casts import cast, castable, decode, find_exact_cast, shorten, two_step_casts
 from weighbridge.comparison.value_errors import Hypothesis
+from weighbridge.core import SubjectError, replace
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
-from weighbridge.mapping.mapping_plan import Plan
-from weighbridge.views.checkpoint import Tensor
+from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order
+from weighbridge.model_config.model_keys import field_keys
+from weighbridge.views.checkpoint import CheckpointView, Tensor, config_beside
 
 
 def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
@@ -67,8 +69,7 @@ def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[
     new, pairing = aligned.new, aligned.pairing
     counts: dict[str, int] = {}
     if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
-        old = dataclasses.replace(new, dtype=aligned.dtype)
-        counts |= value_errors.reproduced(aligned, elementwise(old, new))
+        counts |= value_errors.reproduced(aligned, elementwise(replace(new, dtype=aligned.dtype), new))
     counts |= dict.fromkeys(_explaining(aligned, plan), new.elements)
     other = source.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
     if other is None or other in {part.source for part in pairing.parts}:
@@ -90,7 +91,7 @@ def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
         yield "swapped"
     matrix = pairing.plain and len(new.shape) == 2 and pairing.shape[1:] == new.shape[1:]
     if matrix and pairing.shape[:1] < new.shape[:1] and aligned.exact_cast is not None:
-        cut = dataclasses.replace(aligned, candidate=aligned.candidate.of_rows({new.name: pairing.shape[0]}))
+        cut = replace(aligned, candidate=aligned.candidate.of_rows({new.name: pairing.shape[0]}))
         if cut.new.shape == pairing.shape and value_errors.explains(cut, aligned.exact_cast):
             yield "padded-vocabulary"
     for name, other in _made_otherwise(aligned, plan):
@@ -106,7 +107,7 @@ def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
     head = bytes(aligned.candidate.read(aligned.new.name, 0, PROBE // size * size))
     others = (one for one in plan.pairings.values() if one.shape == meant.shape and one.candidate != meant.candidate)
     for other in itertools.islice(others, MAX_TRIES):
-        there = dataclasses.replace(aligned, pairing=dataclasses.replace(other, candidate=meant.candidate))
+        there = replace(aligned, pairing=replace(other, candidate=meant.candidate))
         if (exact_cast := there.exact_cast) is None:
             continue
         first = exact_cast.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
@@ -122,12 +123,6 @@ def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | No
         error = value_errors.errors(other, None).get("relative_rmse") if other.dtype else None
         found[name] = min((one for one in (found.get(name), error) if one is not None), default=None)
     return found
-
-
-def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:
-    for name, made in alternatives(plan, aligned.pairing):
-        if made.shape == aligned.new.shape:
-            yield name, dataclasses.replace(aligned, pairing=made)
 
 
 def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
@@ -158,3 +153,89 @@ def _digests(stretches: Iterable[memoryview], each: int) -> list[bytes]:
                 found.append(digest.digest())
                 digest, left = hashlib.sha256(), each
     return found
+
+
+HEADED = re.compile(r".*(attn_q|attn_k|q_proj|k_proj|wq|wk)\.(weight|bias)")
+NORM = re.compile(r".*norm\d?\.weight")
+HEAD_COUNTS = (".attention.head_count", ".attention.head_count_kv")  # of a GGUF header
+LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
+SWAPPED = ("ffn_gate", "ffn_up"), ("ffn_up", "ffn_gate"), ("gate_proj", "up_proj"), ("up_proj", "gate_proj")
+
+
+def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:
+    """Yield other makings of one tensor by mechanism, the likeliest first; several may bear one name."""
+    meant = aligned.pairing
+    for name, made in (*_ordered(plan, meant), *_computed(meant), *_turned(meant), *_matched(plan, meant)):
+        if made != meant and made.shape == aligned.new.shape:
+            yield name, replace(aligned, pairing=made)
+
+
+def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    part = meant.parts[0]
+    if part.order or (len(meant.parts) > 1 and len({one.source for one in meant.parts}) == 1):
+        yield "permutation-missing", replace(meant, parts=(replace(part, view=(), take=None, order=()),))
+    if not HEADED.fullmatch(meant.candidate) or len(meant.parts) != 1 or not meant.shape:
+        return
+    rows = meant.shape[0]
+    for heads in dict.fromkeys(heads for heads in plan.heads if heads and rows % (2 * heads) == 0):
+        order = rope_order(part.source, heads, rows)
+        other = replace(part, view=order.view, order=order.order)
+        if part.plain:
+            yield "permuted-unasked", replace(meant, parts=(other,))
+            yield "permutation-inverse", replace(meant, parts=(_inverse(other),))
+        elif part.order and other.view != part.view:
+            yield "wrong-head-count", replace(meant, parts=(other,))
+    if part.order and len(part.view) == 3 and part.view[1] == 2:
+        yield "permutation-twice", replace(meant, parts=(replace(part, times=2),))
+        yield "permutation-inverse", replace(meant, parts=(_inverse(part),))
+
+
+def _inverse(part: Part) -> Part:
+    """Put the halves of each head one after the other again."""
+    return replace(part, view=(part.view[0], part.view[2], 2))
+
+
+def _computed(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    if meant.arithmetic == "+1":
+        yield "plus-one-missing", replace(meant, arithmetic="")
+        yield "plus-one-twice", replace(meant, arithmetic="+2")
+    elif meant.arithmetic == "-exp":
+        yield "minus-exp-missing", replace(meant, arithmetic="")
+    elif NORM.fullmatch(meant.candidate):
+        yield "plus-one-unasked", replace(meant, arithmetic="+1")
+
+
+def _turned(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    part = meant.parts[0]
+    whole = not part.view or math.prod(part.view) == meant.shape[0]  # so many rows of the source are put in order
+    if len(meant.parts) == 1 and len(meant.shape) == 2 and not part.take and whole:
+        turned = replace(part, transposed=not part.transposed)
+        yield "transposed", replace(meant, parts=(turned,), shape=meant.shape[::-1])
+
+
+def _matched(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    """Yield what another tensor of the candidate was meant to be: gate for up, or the neighbour layer's."""
+    found = LAYER.fullmatch(meant.candidate)
+    if found is None:
+        return
+    before, number, behind = found.groups()
+    swapped = (behind.replace(old, new) for old, new in SWAPPED if f".{old}" in behind)
+    others = [("gate-and-up-swapped", f"{before}{number}{one}") for one in swapped]
+    others += [(f"layer-{way}", f"{before}{int(number) + by}{behind}") for way, by in (("before", -1), ("after", 1))]
+    for name, candidate in others:
+        other = plan.pairings.get(candidate)
+        if other is not None and other.shape == meant.shape:
+            yield name, replace(other, candidate=meant.candidate)
+
+
+def head_counts(view: CheckpointView) -> tuple[int, ...]:
+    """Return the head counts that a side states, of queries and of keys, in any layer."""
+    try:
+        config = config_beside(view) or {}
+    except SubjectError:  # reported where configurations are compared; only a mechanism's name hangs on it here
+        config = {}
+    counts = ("head_count", "head_count_kv") if config else ()
+    stated = [config.get(key) for count in counts for key in field_keys()[count].config]
+    stated += [value for key, value in view.metadata.items() if key.endswith(HEAD_COUNTS)]
+    each = (one for value in stated for one in (value if isinstance(value, (list, tuple)) else (value,)))
+    return tuple(dict.fromkeys(one for one in each if isinstance(one, int) and one > 0))

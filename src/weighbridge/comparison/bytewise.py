@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -61,10 +62,8 @@ def memcmp() -> Callable[[int, int, int], int]:
 
 def any_nonzero(view: CheckpointView, name: str) -> bool:
     """Return whether any byte of a tensor is not zero; stops at the first such stretch."""
-    head = view.read(name, 0, STEP)
-    if np.frombuffer(head, np.uint8).any():
-        return True
-    return any(np.frombuffer(chunk, np.uint8).any() for chunk in view.chunks(name, PIECE))
+    stretches = itertools.chain([view.read(name, 0, STEP)], view.chunks(name, PIECE))
+    return any(np.frombuffer(stretch, np.uint8).any() for stretch in stretches)
 
 
 MAX_NAMESAKES = 16

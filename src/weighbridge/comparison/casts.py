@@ -171,8 +171,7 @@ def values(stored: Bytes, dtype: str) -> Values | None:
     """Read a candidate's bytes as values, `[elements]`, or None where nothing reads its dtype."""
     if dtype in BLOCKS:
         return None if dtype in UNREAD else dequantise(stored, dtype)
-    found = numpy_dtype(dtype)
-    return None if found is None else decode(stored.view(f"<u{found.itemsize}"), dtype)
+    return None if numpy_dtype(dtype) is None else decode(words(stored.data, dtype), dtype)
 
 
 # --- Block types ------------------------------------------------------------------------------------------------------
@@ -206,16 +205,12 @@ def dequantise(stored: Bytes, dtype: str) -> Floats:
 
 DECODED = tuple(dtype for dtype in BLOCKS if dtype not in UNREAD)
 # Bytes at which the F16 scales of a block start, from ggml's block structures.
-F16_FIELDS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"), (0,)),
-    **dict.fromkeys(("IQ3_XXS", "IQ3_S"), (0,)),
-    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
-    "Q2_K": (80, 82),
-    "Q3_K": (108,),
-    "Q6_K": (208,),
-    "TQ1_0": (52,),
-    "TQ2_0": (64,),
-}
+F16_FIELDS: Mapping[str, tuple[int, ...]] = (
+    dict.fromkeys(("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"), (0,))
+    | dict.fromkeys(("IQ3_XXS", "IQ3_S"), (0,))
+    | dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2))
+    | {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,)}
+)
 AT_ONCE = 1 << 10  # blocks that are decoded together
 LARGEST_FINITE = 250  # of an E8M0 scale, whatever number it is multiplied with
 

@@ -34,8 +34,7 @@ class Codes:
 def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> int | None:
     """Count the codes of `[blocks, bytes]` that are not the nearest to these values; None where nobody can tell."""
     if dtype in SIGNED:
-        opposed = (values * decoded < 0).reshape(-1, 8).sum(axis=1)
-        return int(np.maximum(opposed - SIGNED[dtype], 0).sum())
+        return int(np.maximum((values * decoded < 0).reshape(-1, 8).sum(axis=1) - SIGNED[dtype], 0).sum())
     codes = CODES.get(dtype)
     if codes is None:
         return None

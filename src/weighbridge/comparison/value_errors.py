@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values
+from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values, words
 from weighbridge.comparison.nearest_codes import not_nearest
 from weighbridge.core import Bytes, Doubles, NDArray, Values, Words, dataclass, field, np
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
@@ -61,24 +61,18 @@ class _Walk:
     overflowed: int = 0
 
     def unequal(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
-        """Return the stretches that differ: first element, the source's words, what they predict, what is there."""
-        bytes_alone = self.exact_cast.name == "identical" and self.aligned.pairing.plain
-        return self._bytes() if bytes_alone else self._steps()
-
-    def _bytes(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
-        """Decode nothing: bytes that are equal cost one look."""
-        aligned, (part,), (per, size) = self.aligned, self.aligned.pairing.parts, self.aligned.new.unit
-        for at, *sides in bytewise.unequal((aligned.source, part.source), (aligned.candidate, aligned.new.name), size):
-            old, new = (np.frombuffer(side, np.uint8) for side in sides)
-            yield at // size * per, old.view(f"V{size}"), old, new
-        self.looked = aligned.new.elements
-
-    def _steps(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
-        per, size = self.aligned.new.unit
-        old, new, converts = self.aligned.dtype, self.aligned.new.dtype, self.exact_cast.name != "identical"
-        for at, stored, there in self.aligned.steps():
+        """Yield the stretches that differ: first element, the source's words, what they predict, what is there."""
+        aligned, (per, size), converts = self.aligned, self.aligned.new.unit, self.exact_cast.name != "identical"
+        if not converts and aligned.pairing.plain:  # bytes that are equal cost one look, and nothing is decoded
+            sides = (aligned.source, aligned.pairing.parts[0].source), (aligned.candidate, aligned.new.name)
+            for at, *both in bytewise.unequal(*sides, size):
+                was, found = (np.frombuffer(side, np.uint8) for side in both)
+                yield at // size * per, was.view(f"V{size}"), was, found
+            self.looked = aligned.new.elements
+            return
+        for at, stored, there in aligned.steps():
             made = self.exact_cast.predict(stored)
-            self.overflowed += overflowed(stored, made, old, new) if converts else 0
+            self.overflowed += overflowed(stored, made, aligned.dtype, aligned.new.dtype) if converts else 0
             predicted = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
             if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
                 yield at, stored, predicted, there
@@ -94,16 +88,14 @@ def explains(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
 def explains_back(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
     """Return whether an exact cast gives the source from the candidate: were the two sides exchanged?"""
     # A tensor that was widened rightly but for a few low bits casts back, too; so most of what is no zero must differ.
-    found, forth = numpy_dtype(aligned.new.dtype), aligned.exact_cast
-    assert found is not None
-    differing = nonzero = 0
+    forth, differing, nonzero = aligned.exact_cast, 0, 0
     for _, stored, there in aligned.steps():
-        words = there.view(f"<u{found.itemsize}")
-        predicted = np.ascontiguousarray(exact_cast.predict(words))
+        found = words(there.data, aligned.new.dtype)
+        predicted = np.ascontiguousarray(exact_cast.predict(found))
         if predicted.nbytes != stored.nbytes or not bytewise.equal(predicted, stored):
             return False
-        nonzero += int(np.count_nonzero(words))
-        differing += words.size if forth is None else int(np.count_nonzero(forth.predict(stored) != words))
+        nonzero += int(np.count_nonzero(found))
+        differing += found.size if forth is None else int(np.count_nonzero(forth.predict(stored) != found))
     return 2 * differing > nonzero
 
 
@@ -148,13 +140,11 @@ def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float
 
 def reproduced(aligned: AlignedTensor, tried: Mapping[str, Hypothesis]) -> dict[str, int]:
     """Count the elements that each hypothesis reproduces bit for bit, in one walk."""
-    counts, found = dict.fromkeys(tried, 0), numpy_dtype(aligned.new.dtype)
-    if not tried or found is None:
-        return counts
-    for _, stored, there in aligned.steps():
-        words = there.view(f"<u{found.itemsize}")
+    counts = dict.fromkeys(tried, 0)
+    for _, stored, there in aligned.steps() if tried else ():
+        found = words(there.data, aligned.new.dtype)
         for name, predict in tried.items():
-            counts[name] += int(np.count_nonzero(predict(stored) == words))
+            counts[name] += int(np.count_nonzero(predict(stored) == found))
     return counts
 
 

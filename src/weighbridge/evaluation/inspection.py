@@ -18,7 +18,7 @@ from weighbridge.core.limits import read
 from weighbridge.core.local_files import is_file, is_folder, local_path
 from weighbridge.evaluation.binding import Binding, all_instances, bind
 from weighbridge.evaluation.runner import Evaluation, EvaluationSession
-from weighbridge.formats import detect, unread_formats
+from weighbridge.formats import detect
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
@@ -140,9 +140,9 @@ def kind_of(target: str) -> SubjectKind:
     if not is_file(path) or recognition.is_log(path):
         return SubjectKind.RUN
     with path.open("rb") as file:
-        head = file.read(unread_formats.HEAD)
+        head = file.read(detect.BLOCK)
     binary = b"\0" in head or detect.reader_of(head) is not None  # no log holds a zero byte
-    return SubjectKind.CHECKPOINT if binary or unread_formats.begins(head) else SubjectKind.RUN
+    return SubjectKind.CHECKPOINT if binary or detect.begins_unread(head) else SubjectKind.RUN
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> model.Measurement:

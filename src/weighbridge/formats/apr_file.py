@@ -6,12 +6,13 @@ import itertools
 import struct
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple, NoReturn
+from functools import partial
+from typing import NamedTuple
 
-from weighbridge.core import SubjectError, quoted
+from weighbridge.core import quoted
 from weighbridge.formats.strict_json import REMEDY, strict_json
 from weighbridge.formats.tensor import Checksum, Reading, Tensor, short, span
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.storage.readable import ReadableFile, refuse_at
 
 MAJOR = 2
 HEADER = struct.Struct("<4s2BHIQI2QI20s")
@@ -30,6 +31,7 @@ DTYPES: Mapping[int, str] = (
     | {16: "IQ2_XXS", 17: "IQ2_XS", NEW: "BF16"}
 )
 OWN_BLOCKS = {8: "AprQ4", 9: "AprQ8", 128: "AprQ4", 129: "AprQ8"}
+_refuse = partial(refuse_at, form="apr", remedy=REMEDY)
 
 
 class _Entry(NamedTuple):
@@ -155,7 +157,3 @@ def _require_cover(entries: list[_Entry], data_at: int, file: ReadableFile) -> N
     if left != padding:
         what = f"{left} bytes between the last tensor and the footer, {padding} belong there"
         _refuse("truncated" if left < padding else "trailing", what, file, data_at + cursor)
-
-
-def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
-    raise SubjectError(f"apr-{code}", what, where=f"{file.name} at byte {at}", remedy=REMEDY)

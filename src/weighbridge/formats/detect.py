@@ -1,12 +1,13 @@
-"""Read a checkpoint in the format that its first bytes tell, never its suffix: one file, or shards and their index."""
+"""Read a checkpoint in the format that its first bytes tell: one file, or shards and their index; name all others."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dataclass, quoted, replace
 from weighbridge.core.plugins import Brought, OnDemand
@@ -53,14 +54,14 @@ def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Readab
     if head.lstrip().startswith(b"{") and 0 not in head[:8]:  # of a safetensors file's length the last byte is zero
         return _sharded(file, folder)
     if head.startswith(b"\x80"):  # a pickle
-        from weighbridge.formats import dcp_directory, dcp_metadata
+        from weighbridge.formats import dcp_directory
 
-        if dcp_metadata.begins(head):
+        if dcp_directory.begins(head):
             return dcp_directory.parse(file, folder)
     if head.startswith(GGUF):  # which may be one part of several
-        from weighbridge.formats import gguf_split
+        from weighbridge.formats import gguf_file
 
-        return gguf_split.parse(file, folder)
+        return gguf_file.parse(file, folder)
     if reader_of(head) is _onnx:  # which may keep data in files beside it
         from weighbridge.formats import onnx_file
 
@@ -74,9 +75,7 @@ def read(file: ReadableFile) -> Reading:
     reader = reader_of(head)
     if reader is not None:
         return reader(file)
-    from weighbridge.formats.unread_formats import SAVE, Unread, named
-
-    found = named(file)  # what is of no format that is known, but called safetensors, may be a damaged one
+    found = _unread(file)  # what is of no format that is known, but called safetensors, may be a damaged one
     beyond = int.from_bytes(head[:LENGTH], "little") > file.size or not file.name.endswith(SAFETENSORS)
     if found is None and beyond and head[LENGTH : LENGTH + 1] not in (b"", b"{"):
         found = Unread(f"of no format that is known, by its first bytes {quoted(head[:8].decode('latin-1'))}", SAVE)
@@ -100,9 +99,7 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
     if torch_file.begins_legacy(head):
         return torch_file.read_legacy
     if onnx_file.begins(head):
-        from weighbridge.formats import unread_formats
-
-        return None if unread_formats.begins(head) else _onnx
+        return None if begins_unread(head) else _onnx
     found = [one for one in BROUGHT.values() if head.startswith(one.magic)]
     if len(found) > 1:
         names = " and ".join(one.name for one in found)
@@ -135,12 +132,10 @@ def _zipped(file: ReadableFile) -> Reading:
         return torch_file.parse(file, members, root)
     if members and all(name.endswith(npy_file.SUFFIX) for name in members):
         return npy_file.parse(file, members)
-    from weighbridge.formats.unread_formats import SAVE, unpack
-
     keras = "model.weights.h5" in members
     what = "is a Keras model (.keras)" if keras else f"is a ZIP archive of {len(members)} members"
     what += ", not one that torch.save or numpy.savez wrote"
-    raise SubjectError("checkpoint-format", what, where=file.name, remedy=SAVE if keras else unpack(members))
+    raise SubjectError("checkpoint-format", what, where=file.name, remedy=SAVE if keras else _unpack(members))
 
 
 def checkpoint_in(folder: Folder) -> str:
@@ -160,10 +155,10 @@ def checkpoint_in(folder: Folder) -> str:
             what = f"{quoted(found[0])} is part {int(shard[1])} of {int(shard[2])}, and no other part is beside it"
             raise SubjectError("shard-missing", what, where=folder.name, remedy=DOWNLOAD_AGAIN)
         return found[0]
-    from weighbridge.formats import gguf_split
+    from weighbridge.formats import gguf_file
 
     older = next((name for name in (METADATA, *TORCH_NAMES) if folder.holds(name)), "")
-    split = [older] if older else gguf_split.wholes(folder.names())
+    split = [older] if older else gguf_file.wholes(folder.names())
     if older == MODEL_PARALLEL[0] and folder.holds(MODEL_PARALLEL[1]):
         what = f"{MODEL_PARALLEL[0]} and more are parts of tensors, as model parallelism cut them; no rule joins them"
         remedy = "bind the model in Hugging Face's format, or one that was saved for one device"
@@ -174,18 +169,16 @@ def checkpoint_in(folder: Folder) -> str:
 
 
 def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> SubjectError:
-    from weighbridge.formats import unread_formats
-
     names, several = folder.names(), found or gguf
     parts = 0 if found else sum(name.endswith(DISTCP) for name in names)
-    unread = {} if several or parts else dict(unread_formats.in_folder(folder))
-    files = several or sorted(name for name in set(names) - unread.keys() if name.endswith(unread_formats.WEIGHTS))
-    within = [] if files or parts or unread else unread_formats.folders_with_weights(folder)
-    listed = ", ".join(map(quoted, files[:NAMED])) + (", …" if len(files) > NAMED else "")
+    unread = {} if several or parts else dict(_unread_in(folder))
+    files = several or sorted(name for name in set(names) - unread.keys() if name.endswith(WEIGHTS))
+    within = [] if files or parts or unread else _folders_with_weights(folder)
+    some = files or within
+    listed = ", ".join(map(quoted, some[:NAMED])) + (", …" if len(some) > NAMED else "")
     remedy = f"bind one file of it ({listed})" if files else "bind the file that holds the weights"
     remedy += ", or the folder of one checkpoint, such as a trainer's checkpoint-N; shards need their index beside them"
     if within:
-        listed = ", ".join(map(quoted, within[:NAMED])) + (", …" if len(within) > NAMED else "")
         remedy = f"bind one of its folders that hold weights ({listed}), each against the same part of the other side"
     what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
     if gguf:
@@ -198,7 +191,7 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     elif unread:
         name, first = next(iter(unread.items()))
         what = f"{what}; {quoted(name)} is {first.what}"
-        files = [] if name == unread_formats.SAVED_MODEL else files
+        files = [] if name == SAVED_MODEL else files
         remedy = f"{first.remedy}; or {remedy}" if files else first.remedy
     code = "checkpoint-ambiguous" if several else "checkpoint-none"
     return SubjectError(code, what, where=folder.name, remedy=remedy)
@@ -254,3 +247,103 @@ def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
 
 def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:
     raise SubjectError(code, what, where=index.name, remedy=DOWNLOAD_AGAIN)
+
+
+# --- Formats that are not read ----------------------------------------------------------------------------------------
+
+BLOCK = 512  # bytes: a block of a tar archive
+MAX_MEMBERS = 64  # of a tar archive, looked at for weights
+MAX_FILES = 32  # of a folder
+SAVED_MODEL = "saved_model.pb"  # of TensorFlow, whose other files are no checkpoints
+WEIGHTS = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".onnx", ".npz", ".distcp")
+SAVE = "save the weights in one of these formats; safetensors is the safest"
+UNPACK = "unpack it, and bind the file in it that holds the weights"
+CONVERT = "bind the checkpoint that it was converted from, or {}"
+EXPORT = CONVERT.format("export its weights as safetensors")
+CONVERT_AGAIN = CONVERT.format("convert that to GGUF again")
+TAR = 257, b"ustar"
+TABLE_END = bytes.fromhex("57fb808b247547db")  # of the index of a TensorFlow checkpoint, as of every LevelDB table
+# Patterns of first bytes, what a file that begins so is, and what to do.
+SIGNS: tuple[tuple[bytes, str, str], ...] = (
+    (rb"\x80[\x02-\x05]", "a Python pickle, but not of PyTorch", SAVE),
+    (rb"(?i)\s*<(!doctype|html)", "a web page", "fetch the file itself: this is what a server answered in its place"),
+    (rb"version https://git-lfs", "a Git LFS pointer", "run `git lfs pull` in that repository"),
+    (rb"ggml|lmgg|fmgg|tjgg|algg", "a GGML file, older than GGUF", CONVERT_AGAIN),
+    (rb"APRN", "an APR file of version 1", SAVE),
+    (rb"APR2", "an APR file in a layout that no writer uses", SAVE),
+    (rb"\x89HDF\r\n", "an HDF5 file, as Keras (.h5) and h5py write it", SAVE),
+    (rb".{4}TFL[23]", "a TensorFlow Lite model", EXPORT),
+    (rb".{4}ET\d\d", "an ExecuTorch program", EXPORT),
+    (rb"[fp]trt", "a TensorRT engine", EXPORT),
+    # Version, then a message whose first field is a message; in ONNX the name of the producer stands there.
+    (rb"\x08\x01\x12[\x80-\xff]*[\0-\x7f]\n", "a TensorFlow SavedModel, or a Core ML model of version 1", EXPORT),
+    (rb"\x08[\x02-\x20]\x12[\x80-\xff]*[\0-\x7f]\n", "a Core ML model", EXPORT),
+    (rb'\s*\{\s*"fileFormatVersion"', "the manifest of a Core ML package", EXPORT),
+    (rb"[\x01-\x20]\0{3}.\0\w{3,}Spec\0", "a CTranslate2 model", EXPORT),
+    (rb"(?:[\x81-\x8f]|\xde..|\xdf.{4})(?:[\xa1-\xbf]|\xd9.|\xda..)[ -~]", "MessagePack, as Flax writes it", SAVE),
+    (rb".{257}ustar", "a tar archive, as NeMo (.nemo) writes it", UNPACK),
+    (rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf", "a compressed file, as .nemo and .tar.gz are", UNPACK),
+    (rb"PAR1|ARROW1", "a table of data (Parquet or Arrow)", "bind the file that holds the weights"),
+    (rb"\x7fELF|MZ", "a program; a llamafile is one, with its GGUF file packed inside", UNPACK),
+)
+
+
+class Unread(NamedTuple):
+    """What a file is that is not read, and what to do about it."""
+
+    what: str
+    remedy: str
+
+
+def begins_unread(head: bytes) -> Unread | None:
+    """Return what a file of these first bytes is; None where no sign is known."""
+    found = (Unread(what, remedy) for pattern, what, remedy in SIGNS if re.match(pattern, head, re.DOTALL))
+    return next(found, None)
+
+
+def _unread(file: ReadableFile) -> Unread | None:
+    """Return what a file is that is of a known format and not read; None where it is of no such format."""
+    head = bytes(file.read(0, BLOCK))
+    found = begins_unread(head)
+    if found and head[TAR[0] :].startswith(TAR[1]):
+        return Unread(found.what, _unpack(_members(file)))
+    if found is None and bytes(file.read(file.size - len(TABLE_END), file.size)) == TABLE_END:
+        return Unread("the index of a TensorFlow checkpoint", SAVE)
+    if found is None and re.search(r"\.data-\d{5}-of-\d{5}", file.name):
+        return Unread("a part of a TensorFlow checkpoint, by its name", SAVE)
+    return found
+
+
+def _unpack(names: Iterable[str]) -> str:
+    """Return the advice to unpack an archive, with the first member that a checkpoint may be."""
+    found = next((name for name in names if name.endswith(WEIGHTS)), None)
+    return UNPACK if found is None else f"unpack it, and bind {quoted(found)}"
+
+
+def _unread_in(folder: Folder) -> Iterator[tuple[str, Unread]]:
+    """Yield the files of a folder that are of a known format and not read, each with its name, sorted."""
+    for name in sorted(folder.names())[:MAX_FILES]:
+        try:
+            found = _unread(folder.open(name))
+        except SubjectError:  # an empty file, or one that may not be opened
+            continue
+        if found:
+            yield name, found
+
+
+def _folders_with_weights(folder: Folder) -> list[str]:
+    """Return the folders below this one that hold weights, as a pipeline's parts and a trainer's checkpoints do."""
+    with contextlib.suppress(SubjectError):  # more than are looked at
+        return sorted({name.rpartition("/")[0] for name in folder.below() if "/" in name and name.endswith(WEIGHTS)})
+    return []
+
+
+def _members(file: ReadableFile) -> Iterator[str]:
+    at = 0
+    for _ in range(MAX_MEMBERS):
+        block = bytes(file.read(at, at + BLOCK))
+        size = block[124:135].strip(b" \0")
+        if not re.fullmatch(rb"[0-7]+", size):  # the end, or a size that is written otherwise
+            return
+        yield str(block[:100].rstrip(b"\0"), "utf-8", "replace")
+        at += BLOCK + -(-int(size, 8) // BLOCK) * BLOCK

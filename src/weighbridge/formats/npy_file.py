@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import NoReturn
+from functools import partial
 
-from weighbridge.core import SubjectError, quoted
+from weighbridge.core import quoted
 from weighbridge.formats import zip_archive
 from weighbridge.formats.tensor import Reading, Tensor, row_major, span, strides_of
 from weighbridge.formats.zip_archive import Member
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.storage.readable import ReadableFile, refuse_at
 
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
@@ -18,6 +18,7 @@ WHOLE = "tensor"  # the name of a lone array, as of a lone tensor in a PyTorch f
 MAX_HEADER = 1 << 16
 MAX_RANK = 32  # NumPy before 2 reads no more
 SAVE_AGAIN = "save it again with numpy.save as a plain little-endian array, or as safetensors"
+_refuse = partial(refuse_at, form="npy", remedy=SAVE_AGAIN)
 SIZES = {"u": (1, 2, 4, 8), "i": (1, 2, 4, 8), "f": (2, 4, 8)}  # bytes
 DTYPES = {f"{kind}{size}": f"{kind.upper()}{8 * size}" for kind, sizes in SIZES.items() for size in sizes}
 DTYPES |= {"b1": "BOOL", "c8": "C64"}
@@ -103,7 +104,3 @@ def _dtype(descr: str, file: ReadableFile, at: int, name: str) -> str:
     if order != "<" and not (order == "|" and kind.endswith("1")):
         _refuse("byteorder", f"{quoted(name)} has the dtype {quoted(descr)}, which is not little-endian", file, at)
     return DTYPES[kind]
-
-
-def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
-    raise SubjectError(f"npy-{code}", what, where=f"{file.name} at byte {at}", remedy=SAVE_AGAIN)

@@ -6,12 +6,11 @@ A name that the reader's vocabulary does not hold is refused. Everything is boun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, NamedTuple, NoReturn
 
-from weighbridge.core import SubjectError, quoted
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.core import SubjectError, dataclass, field, quoted
+from weighbridge.storage.readable import Readable
 
 MAX_PICKLE = 64 << 20  # bytes
 MAX_OPCODES, MAX_MADE = 1 << 23, 1 << 21
@@ -51,7 +50,7 @@ DICTIONARY = "dict"
 REFERENCE = "persistent reference"
 
 
-def read_pickle(file: ReadableFile, start: int, stop: int, vocabulary: Vocabulary) -> tuple[object, int]:
+def read_pickle(file: Readable, start: int, stop: int, vocabulary: Vocabulary) -> tuple[object, int]:
     """Read the pickle that begins at byte `start`, and find the byte behind it; refuse with `pickle-…` and the byte."""
     machine = _Machine(file, start, min(stop, start + MAX_PICKLE), vocabulary)
     return machine.run(), machine.at
@@ -62,7 +61,7 @@ class _Machine:
 
     __slots__ = ("at", "base", "begun", "data", "file", "made", "marks", "memo", "stack", "stop", "vocabulary")
 
-    def __init__(self, file: ReadableFile, start: int, stop: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, file: Readable, start: int, stop: int, vocabulary: Vocabulary) -> None:
         self.file, self.at, self.stop, self.vocabulary = file, start, stop, vocabulary
         self.base, self.begun, self.data = start, start, memoryview(b"")
         self.stack: list[object] = []

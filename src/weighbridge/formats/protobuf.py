@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import SubjectError, dataclass
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.core import dataclass
+from weighbridge.storage.readable import ReadableFile, refuse_at
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 are groups, which ONNX has none of
 FIXED: Mapping[int, int] = {FIXED64: 8, FIXED32: 4}
@@ -90,8 +90,8 @@ class Message:
 
     def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
         """Refuse the file at this byte."""
-        where = f"{self.file.name} at byte {self.start if at is None else at}"
-        raise SubjectError(f"{self.form}-{code}", what, where=where, remedy=FETCH_AGAIN)
+        at = self.start if at is None else at
+        refuse_at(code, what, self.file, at, form=self.form, remedy=FETCH_AGAIN)
 
     def _field(self, at: int) -> Field:
         self.spent[0] += 1

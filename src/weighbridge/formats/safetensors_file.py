@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import struct
-from typing import NoReturn
+from functools import partial
 
-from weighbridge.core import SubjectError, quoted
+from weighbridge.core import quoted
 from weighbridge.formats.strict_json import REMEDY, strict_json
 from weighbridge.formats.tensor import SAFETENSORS_UNITS, Reading, Tensor, span
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.storage.readable import ReadableFile, refuse_at
 
 PREFIX = 8
 MAX_HEADER = 16 << 20
 METADATA = "__metadata__"
+_refuse = partial(refuse_at, form="safetensors", remedy=REMEDY)
 
 
 def read(file: ReadableFile) -> Reading:
@@ -73,7 +74,3 @@ def _whole_numbers(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
         return None
     return tuple(value)
-
-
-def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
-    raise SubjectError(f"safetensors-{code}", what, where=f"{file.name} at byte {at}", remedy=REMEDY)

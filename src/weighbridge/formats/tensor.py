@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, Scalar, dataclass, field, np
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
 Words: TypeAlias = "NDArray[Any]"
+Block = tuple[tuple[int, ...], tuple[int, ...]]  # in words: where it starts, and how far it reaches
 MAX_ELEMENTS = 2**63 - 1
 MAX_TEXT = 1 << 10  # characters of a text in metadata
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
@@ -51,11 +53,7 @@ class Strides:
 
     def position(self, index: int) -> int:
         """Return where the element of this row-major index lies, in elements."""
-        index, found = self.first + index, 0
-        for size, step in zip(reversed(self.shape), reversed(self.steps), strict=True):
-            index, along = divmod(index, size)
-            found += along * step
-        return found
+        return sum(map(operator.mul, _along(self.shape, self.first + index), self.steps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +78,8 @@ class Pieces:
 
     def holder(self, word: int) -> tuple[Piece, int]:
         """Return the piece that holds the word of this row-major index, and the word's index in the piece."""
-        index, sides = self.first + word, []
-        for size in reversed(self.shape):
-            index, along = divmod(index, size)
-            sides.append(along)
-        inside = ((piece, tuple(map(operator.sub, sides[::-1], piece.at))) for piece in self.blocks)
+        along = _along(self.shape, self.first + word)
+        inside = ((piece, tuple(map(operator.sub, along, piece.at))) for piece in self.blocks)
         return next(
             (piece, sum(map(operator.mul, steps, row_major(piece.sizes))))
             for piece, steps in inside
@@ -130,19 +125,16 @@ class Tensor:
     def extent(self) -> tuple[int, int]:
         """Return the first byte of the file that belongs to a tensor in one piece, and the byte behind its last."""
         assert self.pieces is None
-        stored = self.strides.reach * self.unit[1] if self.strides else self.nbytes
-        return self.offset, self.offset + stored
+        return self.offset, self.offset + (self.strides.reach * self.unit[1] if self.strides else self.nbytes)
 
     def file_offset(self, at: int) -> int:
         """Return the byte that holds byte `at` of the tensor in row-major order, in its file or that of its piece."""
-        if self.pieces:
-            word, inside = divmod(at, self.unit[1])
-            piece, index = self.pieces.holder(word)
-            return piece.stored.file_offset(index * self.unit[1] + inside)
-        if self.strides is None:
-            return self.offset + at
         size = self.unit[1]
-        return self.offset + self.strides.position(at // size) * size + at % size
+        word, inside = divmod(at, size)
+        if self.pieces:
+            piece, index = self.pieces.holder(word)
+            return piece.stored.file_offset(index * size + inside)
+        return self.offset + (self.strides.position(word) if self.strides else word) * size + inside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +167,16 @@ class Reading:
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the steps, in elements, of an array that lies in row-major order."""
-    steps = [1]
-    for size in shape[:0:-1]:
-        steps.append(steps[-1] * size)
-    return tuple(reversed(steps))[: len(shape)] if shape else ()
+    return tuple(itertools.accumulate(shape[:0:-1], operator.mul, initial=1))[::-1] if shape else ()
+
+
+def _along(shape: tuple[int, ...], index: int) -> list[int]:
+    """Return how far the element of a row-major index lies along each dimension."""
+    found = []
+    for size in reversed(shape):
+        index, along = divmod(index, size)
+        found.append(along)
+    return found[::-1]
 
 
 def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:
@@ -214,13 +212,6 @@ def short(value: object) -> Scalar:
 # cost one pass, and a transposed matrix one pass a window, in constant memory.
 
 
-class Box(NamedTuple):
-    """A block of a tensor, in words: where it starts and how far it reaches in every dimension."""
-
-    at: tuple[int, ...]
-    sizes: tuple[int, ...]
-
-
 def windows_of(files: Mapping[str, ReadableFile], tensor: Tensor, size: int) -> Iterator[memoryview]:
     """Yield the tensor's bytes in row-major order, in steps of `size`; refuse with `subject-changed`."""
     many = max(WINDOW // size, 1) * size
@@ -242,19 +233,19 @@ def read_pieces(files: Mapping[str, ReadableFile], tensor: Tensor, start: int, s
         tiled = Pieces(shape=shape, blocks=(whole,), first=tensor.strides.first)
     first, last = start // size, -(-stop // size)
     gathered = np.empty(last - first, f"<u{size}")
-    at = 0
-    for box in boxes(tiled.shape, tiled.first + first, last - first):
-        many = math.prod(box.sizes)
+    done = 0
+    for at, sizes in boxes(tiled.shape, tiled.first + first, last - first):
+        many = math.prod(sizes)
         for piece in tiled.blocks:
-            _fill(gathered[at : at + many].reshape(box.sizes), box, piece, files[piece.stored.file])
-        at += many
+            _fill(gathered[done : done + many].reshape(sizes), at, piece, files[piece.stored.file])
+        done += many
     return gathered.data.cast("B")[start - first * size : stop - first * size]
 
 
-def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Box]:
+def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Block]:
     """Cut a stretch of `many` words in row-major order, from the `first` on, into boxes, at most two a dimension."""
     if not shape:
-        yield Box((), ())
+        yield (), ()
         return
     row = math.prod(shape[1:])
     while many:
@@ -263,15 +254,15 @@ def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Box]:
         taken = min(row - inside, many) if inside or not rows else rows * row
         if inside or not rows:
             for at, sizes in boxes(shape[1:], inside, taken):
-                yield Box((index, *at), (1, *sizes))
+                yield (index, *at), (1, *sizes)
         else:
-            yield Box((index, *(0 for _ in shape[1:])), (rows, *shape[1:]))
+            yield (index, *(0 for _ in shape[1:])), (rows, *shape[1:])
         first, many = first + taken, many - taken
 
 
-def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
-    """Copy into a box what a piece holds of it, in bands along its longest step, giving back each that was read."""
-    sides = zip(*box, piece.at, piece.sizes, strict=True)
+def _fill(out: Words, first: tuple[int, ...], piece: Piece, file: ReadableFile) -> None:
+    """Copy into a box, from its `first` word on, what a piece holds of it, in bands along its longest step."""
+    sides = zip(first, out.shape, piece.at, piece.sizes, strict=True)
     ranges = [(max(mine, its), min(mine + long, its + its_long)) for mine, long, its, its_long in sides]
     if any(start >= stop for start, stop in ranges):
         return
@@ -279,13 +270,13 @@ def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
     stored, size = piece.stored, piece.stored.unit[1]
     steps = [step * size for step in (stored.strides.steps if stored.strides else row_major(piece.sizes))]
     words = np.ndarray(piece.sizes, f"<u{size}", file.gather(*stored.extent), strides=steps)
-    source, target = words[_inside(ranges, piece.at)], out[_inside(ranges, box.at)]
+    source, target = words[_inside(ranges, piece.at)], out[_inside(ranges, first)]
     skipped = ((start - at) * step for (start, _), at, step in zip(ranges, piece.at, steps, strict=True))
     offset = stored.offset + sum(skipped)
     axis = max(range(source.ndim), key=lambda axis: source.strides[axis])
     many = max(WINDOW // max(steps[axis], 1), 1)
     for at in range(0, source.shape[axis], many):
-        band = (slice(None),) * axis + (slice(at, at + many),)
+        band = (slice(None),) * axis + (slice(at, at + many),)  # which is given back once it was read
         target[band] = source[band]
         begin, shape = offset + at * steps[axis], source[band].shape
         file.release(begin, begin + size + sum((side - 1) * step for side, step in zip(shape, steps, strict=True)))

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from weighbridge.core import SubjectError, dataclass, quoted
 from weighbridge.formats.tensor import Checksum
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.storage.readable import Readable
 
 MAGICS = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 END, END_64, LOCATOR_64 = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q"), struct.Struct("<4sIQI")
@@ -41,7 +41,7 @@ class Member:
         return self.stop - self.start
 
 
-def members(file: ReadableFile) -> dict[str, Member]:
+def members(file: Readable) -> dict[str, Member]:
     """Find every member, by name in the directory's order; refuse with `zip-…`, the byte offset and the reason."""
     count, at, stop = _directory(file)
     directory, found = at, dict[str, Member]()
@@ -63,13 +63,13 @@ def members(file: ReadableFile) -> dict[str, Member]:
     return found
 
 
-def checksums(file: ReadableFile, found: dict[str, Member]) -> tuple[Checksum, ...]:
+def checksums(file: Readable, found: dict[str, Member]) -> tuple[Checksum, ...]:
     """Return the checksum that the directory gives for each member."""
     parts = ((one.name, ((one.start, one.stop),), one.crc) for one in found.values())
     return tuple(Checksum(place=place, file=file.name, parts=part, stored=crc) for place, part, crc in parts)
 
 
-def content(file: ReadableFile, member: Member, most: int) -> memoryview:
+def content(file: Readable, member: Member, most: int) -> memoryview:
     """Look at all of a small member, which must have its checksum; refuse with `zip-size` or `zip-checksum`."""
     if member.nbytes > most:
         what = f"{quoted(member.name)} has {member.nbytes} bytes, more than the {most} that are read"
@@ -82,7 +82,7 @@ def content(file: ReadableFile, member: Member, most: int) -> memoryview:
     return data
 
 
-def _directory(file: ReadableFile) -> tuple[int, int, int]:
+def _directory(file: Readable) -> tuple[int, int, int]:
     """Find the central directory: its count of entries, its first byte and the byte behind it."""
     at = _end(file)
     stop, (_, disk, first, here, count, size, offset, _) = at, END.unpack(file.read(at, at + END.size))
@@ -102,7 +102,7 @@ def _directory(file: ReadableFile) -> tuple[int, int, int]:
     return count, offset, stop
 
 
-def _end(file: ReadableFile) -> int:
+def _end(file: Readable) -> int:
     """Find the end record, whose comment must reach to the end of the file."""
     start = max(file.size - END.size - MAX_COMMENT, 0)
     tail = bytes(file.read(start, file.size))
@@ -115,7 +115,7 @@ def _end(file: ReadableFile) -> int:
     return refuse("truncated", what, file, file.size)
 
 
-def _entry(file: ReadableFile, at: int, directory: int, stop: int) -> tuple[Member, int]:
+def _entry(file: Readable, at: int, directory: int, stop: int) -> tuple[Member, int]:
     if at + ENTRY.size > stop or bytes(file.read(at, at + 4)) != b"PK\x01\x02":
         refuse("directory", "an entry of the directory is missing", file, at)
     entry = ENTRY.unpack(file.read(at, at + ENTRY.size))
@@ -125,8 +125,7 @@ def _entry(file: ReadableFile, at: int, directory: int, stop: int) -> tuple[Memb
     behind = extra_at + extra_size + comment_size
     if behind > stop:
         refuse("directory", "an entry runs beyond the directory", file, at)
-    raw = bytes(file.read(name_at, extra_at))
-    extra = bytes(file.read(extra_at, extra_at + extra_size))
+    raw, extra = bytes(file.read(name_at, extra_at)), bytes(file.read(extra_at, extra_at + extra_size))
     size, packed, header = _wide((size, packed, header), extra, file, at)
     try:
         name = raw.decode("utf-8" if flags & UTF_8 else "ascii")
@@ -148,7 +147,7 @@ def _entry(file: ReadableFile, at: int, directory: int, stop: int) -> tuple[Memb
     return Member(name=name, header=header, start=start, stop=start + size, crc=crc), behind
 
 
-def _wide(narrow: tuple[int, int, int], extra: bytes, file: ReadableFile, at: int) -> list[int]:
+def _wide(narrow: tuple[int, int, int], extra: bytes, file: Readable, at: int) -> list[int]:
     """Read size, packed size and offset from the entry, or from its 64-bit field where the entry has no room."""
     wide = b""
     while len(extra) >= 4:
@@ -162,7 +161,7 @@ def _wide(narrow: tuple[int, int, int], extra: bytes, file: ReadableFile, at: in
     return [next(values) if value == FULL else value for value in narrow]
 
 
-def refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
+def refuse(code: str, what: str, file: Readable, at: int) -> NoReturn:
     """Refuse an archive with `zip-…` and the byte."""
     remedy = STORE if code == "compressed" else BIND_DIRECTORY if file.name.endswith(".distcp") else WRITE_AGAIN
     raise SubjectError(f"zip-{code}", what, where=f"{file.name} at byte {at}", remedy=remedy)

@@ -7,39 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any
 
 from weighbridge.core import dataclass, replace
-from weighbridge.mapping.generated_tables import generated
-from weighbridge.mapping.gguf_layouts import pairings, sizes_of
 from weighbridge.mapping.gguf_names import Names, by_layer
-from weighbridge.mapping.gguf_rules import LAYER, rules
+from weighbridge.mapping.gguf_rules import LAYER, generated, pairings, rules, size_of
 from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, Shape, Shapes, rope_order, ties, whole
 from weighbridge.model_config.model_keys import field_keys
 
-# One expert of a layer: its place, and which of the three matrices it is.
-EXPERT = re.compile(LAYER + r"(?:block_sparse_moe|mlp|feed_forward|mixer)\.experts\.(\d{1,6})\.(\w+)\.weight")
 MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
+# One expert of a layer: its place, and which of the three matrices it is.
+EXPERT = re.compile(
+    LAYER + rf"(?:block_sparse_moe|mlp|feed_forward|mixer)\.experts\.(\d{{1,6}})\.({'|'.join(MATRIX)})\.weight"
+)
 OF_LAYER = re.compile(LAYER + r".*")
 
 MASK = "a causal mask"
 POOLER = "the pooler, which embedding models do not use"
 PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
-
-
-class Expert(NamedTuple):
-    """One expert's matrix among those of a layer."""
-
-    layer: int
-    place: int
-    matrix: str
-
-
-def expert(name: str) -> Expert | None:
-    """Return which expert's matrix a source tensor is."""
-    found = EXPERT.fullmatch(name)
-    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]]) if found and found[3] in MATRIX else None
 
 
 def left_out(shapes: Shapes) -> dict[str, str]:
@@ -96,10 +82,8 @@ def plan(sides: Sides) -> Plan:
     made: dict[str, Pairing] = {}
     repeats: dict[str, str] = {}
     for one in sorted(_single(sides), key=lambda one: (one.candidate, one.parts[0].source)):
-        if one.candidate in made:
-            repeats[one.parts[0].source] = made[one.candidate].parts[0].source
-        else:
-            made[one.candidate] = one
+        if (first := made.setdefault(one.candidate, one)) is not one:
+            repeats[one.parts[0].source] = first.parts[0].source
     made |= _stacks(sides)
     made |= _fused(sides, made)
     kept = {target: found for target, found in made.items() if target in sides.candidate}
@@ -131,8 +115,7 @@ def _single(sides: Sides) -> list[Pairing]:
     names = Names(sides.architecture, sides.candidate)
     found = []
     for spelled, name in sides.by_layer.items():
-        one = expert(spelled)
-        if one is not None and _is_stacked(sides, one):
+        if _stack_of(sides, spelled) is not None:
             continue
         target = names.target(spelled)
         # A table may name it with its suffix, or the file without one (hunyuan.py:363).
@@ -152,7 +135,7 @@ def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
         if layer is None or not sides.is_one_of(rule.of):
             continue
         targets = [f"blk.{layer[1]}.{one}" for one in rule.to]
-        made = pairings(rule.layout, targets, name, sides.source[name], sizes_of(sides.config))
+        made = pairings(rule.layout, targets, name, sides.source[name], partial(size_of, sides.config))
         if any(one.candidate in sides.candidate for one in made):
             return made
         found.append(made)
@@ -261,7 +244,7 @@ def _computed(sides: Sides, spelled: str, made: Pairing) -> Pairing:
 def _multiplied_apart(sides: Sides, made: Pairing) -> Pairing:
     """Multiply z, x, B, C and dt by a number each: falcon_h1.py:78."""
     (part,), rows = made.parts, made.shape[0] if made.shape else 0
-    sizes = sizes_of(sides.config)
+    sizes = partial(size_of, sides.config)
     width, states = sizes("mamba_d_ssm"), sizes("mamba_n_groups") * sizes("mamba_d_state")
     ends = (width, 2 * width, 2 * width + states, 2 * (width + states), rows)
     keys = ("ssm_in_multiplier", *(f"ssm_multipliers.{at}" for at in range(len(ends))))
@@ -280,22 +263,23 @@ def _factor(config: Mapping[str, Any], path: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _is_stacked(sides: Sides, one: Expert) -> bool:
-    """Return whether an expert is one of a stack; an expert alone may be stored as no expert (jamba.py:64)."""
-    return f"blk.{one.layer}.ffn_{one.matrix}.weight" not in sides.candidate
+def _stack_of(sides: Sides, spelled: str) -> tuple[str, int] | None:
+    """Return the stack that an expert's matrix belongs to, and its place there; None for what belongs to none."""
+    found = EXPERT.fullmatch(spelled)
+    matrix = f"blk.{int(found[1])}.ffn_{MATRIX[found[3]]}" if found else ""
+    if found is None or f"{matrix}.weight" in sides.candidate:  # one alone may be stored as no expert (jamba.py:64)
+        return None
+    return f"{matrix}_exps.weight", int(found[2])
 
 
 def _stacks(sides: Sides) -> dict[str, Pairing]:
     """Stack tensors of one number each, such as the experts of a layer, in the order of their numbers."""
     found: dict[str, dict[int, str]] = {}
     for spelled, name in sides.by_layer.items():
-        one = expert(spelled)
-        if one is not None and _is_stacked(sides, one):
-            found.setdefault(f"blk.{one.layer}.ffn_{one.matrix}_exps.weight", {})[one.place] = name
-        for rule in rules().stacks if one is None else ():
-            number = re.fullmatch(rule.names, spelled)
-            if number is not None:
-                found.setdefault(rule.to[0], {})[int(number[1])] = name
+        matched = ((rule.to[0], re.fullmatch(rule.names, spelled)) for rule in rules().stacks)
+        by_rule = ((target, int(number[1])) for target, number in matched if number is not None)
+        if (one := _stack_of(sides, spelled) or next(by_rule, None)) is not None:
+            found.setdefault(one[0], {})[one[1]] = name
     stacks = {}
     for target, names in found.items():
         parts = tuple(Part(source=names[place]) for place in sorted(names))
@@ -331,8 +315,7 @@ def _reshaped(pairing: Pairing, there: Shape) -> Pairing:
 
 def _further(sides: Sides) -> dict[str, str]:
     """Return the tensors of layers that predict further tokens, where the file has nothing of such a layer."""
-    found = {spelled: OF_LAYER.fullmatch(spelled) for spelled in sides.by_layer}
-    layers = {spelled: int(layer[1]) for spelled, layer in found.items() if layer is not None}
+    layers = {spelled: int(layer[1]) for spelled in sides.by_layer if (layer := OF_LAYER.fullmatch(spelled))}
     there = {name.split(".")[1] for name in sides.candidate if name.startswith("blk.")}
     ends = tuple(f".{name}.weight" for name in rules().further.values())
     own = {layer for spelled, layer in layers.items() if spelled.endswith(ends)}

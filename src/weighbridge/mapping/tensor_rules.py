@@ -1,6 +1,7 @@
 """Rules that say how tensors are made of others: by name patterns, with what is split, permuted, fused and stacked.
 
-A mapping file gives some (`make:`), and `known_layouts` has others. Knows names and shapes only.
+A mapping file gives some (`make:`), and `known_layouts.yaml` has others, of layouts that are known by their names.
+Knows names and shapes only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import dataclass, replace
+from weighbridge.core import dataclass, replace, table
 from weighbridge.mapping.mapping_plan import Pairing, Part, Shape, Shapes
 
 Numbers = Callable[[], Mapping[str, int]]  # by the words that a rule may say for them; asked for where one does
@@ -87,8 +88,7 @@ def _filled(pattern: str, known: Mapping[str, str]) -> str:
 
 def rule_of(given: Mapping[str, Any]) -> Rule:
     """Return a rule as a mapping file or a contract gives it."""
-    lists = {key: tuple(given.get(key) or ()) for key in ("of", "view", "index", "permute")}
-    return Rule(**{**given, **lists})
+    return Rule(**{**given, **{key: tuple(given.get(key) or ()) for key in ("of", "view", "index", "permute")}})
 
 
 def sources(rule: Rule, known: Mapping[str, str], source: Shapes) -> tuple[list[str], int]:
@@ -213,3 +213,63 @@ def _taken(index: Sequence[int | str], view: Shape, known: Mapping[str, str]) ->
         return (math.prod(view[:lead]), *view[lead:]), (0, first, first + 1)
     (at, (start, stop)), size = kept[0], view[lead]
     return (math.prod(view[: at + 1]), *view[at + 1 :]), (0, first * size + start, first * size + stop)
+
+
+# --- Layouts that are known -------------------------------------------------------------------------------------------
+
+TABLE = "mapping/known_layouts"
+
+
+@functools.cache
+def built_in() -> tuple[Rule, ...]:
+    """Return the rules of all layouts but encoders', in both directions."""
+    read = table(TABLE)
+    experts = (rule for row in read["experts"] for rule in _of_experts(**row))
+    same = _given({"tensor": pair[at], "of": [pair[1 - at]]} for pair in read["same"] for at in (0, 1))
+    turns = ("interleaved", "halves", (2, -1)), ("halves", "interleaved", (-1, 2))
+    rotated = (
+        Rule(tensor=row[new], of=(row[old],), view=(row["heads"], *view), permute=(0, 2, 1))
+        for row in read["rotated"]
+        for new, old, view in turns
+    )
+    return (*experts, *same, *rotated, *_given(read["fused"]))
+
+
+@functools.cache
+def encoders() -> tuple[Rule, ...]:
+    """Return what the converter makes of encoders in an mmproj file."""
+    return tuple(_given(table(TABLE)["encoders"]))
+
+
+def projectors() -> tuple[str, ...]:
+    """Return the projectors of mmproj files whose conversions were accepted."""
+    return tuple(table(TABLE)["projectors"])
+
+
+def unmapped(names: Iterable[str]) -> str:
+    """Return what one of these names tells its side to be, and what to do: no rule maps it; nothing for other names."""
+    rows: Mapping[str, str] = table(TABLE)["unmapped"]
+    return next((said for known, said in rows.items() if any(re.fullmatch(known, name) for name in names)), "")
+
+
+def buffer(name: str) -> str:
+    """Return why a side may lack this tensor, which every model computes for itself, or nothing for any other."""
+    return next((why for names, why in table(TABLE)["buffers"].items() if re.fullmatch(names, name)), "")
+
+
+def _of_experts(*, apart: str, stacked: str, matrices: tuple[str, str, str]) -> Iterator[Rule]:
+    gate, up, down = matrices
+    both, down_all = f"{stacked}.gate_up_proj", f"{stacked}.down_proj"
+    yield Rule(tensor=both, of=(f"{apart}.<each>.{gate}.weight", f"{apart}.<each>.{up}.weight"))
+    yield Rule(tensor=down_all, of=(f"{apart}.<each>.{down}.weight",))
+    one = f"{apart}.<expert>"
+    for half, matrix in enumerate((gate, up)):
+        yield Rule(tensor=f"{one}.{matrix}.weight", of=(both,), view=("dim0", 2, -1), index=("<expert>", half))
+    yield Rule(tensor=f"{one}.{down}.weight", of=(down_all,), view=("dim0", -1), index=("<expert>",))
+
+
+def _given(rows: Iterable[Mapping[str, Any]]) -> Iterator[Rule]:
+    for row in rows:
+        for end in ("weight", "bias") if row["tensor"].endswith("{}") else ("",):
+            of = tuple(one.replace("{}", end) for one in row["of"])
+            yield rule_of({**row, "tensor": row["tensor"].replace("{}", end), "of": of})

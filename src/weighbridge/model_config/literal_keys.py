@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from weighbridge.core import Json, table
+from weighbridge.core import Json, replace, table
 from weighbridge.model_config.model_keys import HUGGING_FACE, Fields, shortened
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
 from weighbridge.views.beside_files import STRUCTURE, role_of

@@ -1,18 +1,77 @@
 """What a loader takes where a configuration says nothing, and which fields two formats cannot be compared in. Pure.
 
 A default is only ever compared with what the other side states; where neither side states a field, nothing is.
-Sources: the defaults of transformers' configuration classes, and those of llama.cpp's loader.
+Sources: the defaults of transformers' configuration classes, those of llama.cpp's loader, and `conversion_facts.yaml`:
+what its converter writes of its own, and what it loses, one row a fact.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from typing import Any
 
-from weighbridge.core import Json, table
-from weighbridge.model_config.conversion_facts import written
+from weighbridge.core import Json, dataclass, replace, table
 from weighbridge.model_config.model_keys import GGUF, Model, Stated, field_keys, head_dim
+
+CONVERTER = "of llama.cpp's converter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """What a converter does with fields of some architectures, with its line."""
+
+    of: tuple[str, ...]
+    fields: tuple[str, ...]
+    why: str
+    line: str
+    unsaid: bool = False
+    makes: tuple[tuple[str, Any], ...] = ()
+    whose: str = ""
+    said: Json = None
+
+    @property
+    def text(self) -> str:
+        """Return the reason, with the converter's line."""
+        return f"{self.why} ({self.line} {CONVERTER})"
+
+    def made(self, file: Model) -> list[Json]:
+        """Return what the file then has: multiples of its fields, or values as they are."""
+        numbers: dict[str, Json] = {key: one.value for key, one in file.fields.items()}
+        numbers |= {"": 1, "head_dim": head_dim(file.fields)}
+        return [times * one for key, times in self.makes if isinstance(one := numbers.get(key), (int, float))]
+
+
+def written(name: str, file: Model, other: Model) -> str:
+    """Return why this field of a GGUF file is the converter's own and not compared; nothing where it is another's."""
+    fact = _facts("written").get((file.architecture, name))
+    if fact is None or (fact.unsaid and name in other.fields):
+        return ""
+    own = not fact.makes or name not in file.fields or file.fields[name].value in fact.made(file)
+    return fact.text if own else ""
+
+
+@functools.cache
+def _facts(kind: str) -> Mapping[tuple[str, str], Fact]:
+    facts = [Fact(**row) for row in table("model_config/conversion_facts")[kind]]
+    return {(one, field): fact for fact in facts for one in fact.of for field in fact.fields}
+
+
+def own_value(name: str, file: Model) -> Stated | None:
+    """Return the one value that the converter writes in a field of its own, where there is one."""
+    fact = _facts("written").get((file.architecture, name))
+    made = fact.made(file) if fact is not None else []
+    return Stated(value=made[0], read=f"nothing said; {fact.text}", basis="default") if fact and made else None
+
+
+def lost(name: str, value: Json, source: Model, candidate: Model) -> str:
+    """Return what is known to be lost where a GGUF file holds this value of a field, or nothing."""
+    fact = _facts("lost").get((candidate.architecture, name))
+    if fact is None or fact.whose not in ("", source.architecture) or fact.said not in (None, source.value(name)):
+        return ""
+    fits = value in made if (made := fact.made(candidate)) else fact.whose or value is None
+    return fact.text if fits else ""
+
 
 DEFAULTS = "model_config/model_defaults"
 FOUR_TIMES_AS_WIDE = ("gpt2", "falcon", "bloom", "gptj", "codegen", "gpt_bigcode", "starcoder")
@@ -55,11 +114,6 @@ def _taken(value: Json, how: str) -> Stated | None:
     return None if value is None else Stated(value=value, read=f"nothing said; {how}", basis="default")
 
 
-def _value(model: Model, name: str) -> Json:
-    stated = model.fields.get(name)
-    return None if stated is None else stated.value
-
-
 def _head_dim(model: Model) -> tuple[Json, str]:
     own = {} if model.form == GGUF else table(DEFAULTS)["of_model_type"].get(model.architecture, {})
     if "head_dim" in own and "head_dim" not in model.fields:
@@ -74,7 +128,7 @@ def _value_dim(model: Model) -> tuple[Json, str]:
 
 
 def _feed_forward(model: Model) -> tuple[Json, str]:
-    width = _value(model, "embedding_length") if model.architecture in FOUR_TIMES_AS_WIDE else None
+    width = model.value("embedding_length") if model.architecture in FOUR_TIMES_AS_WIDE else None
     return (4 * width if isinstance(width, int) else None), "4 x embedding_length"
 
 
@@ -82,8 +136,8 @@ COMPUTED_FROM: Mapping[str, Callable[[Model], tuple[Json, str]]] = {
     "head_dim": _head_dim,
     "rope_dimensions": _head_dim,
     "value_dim": _value_dim,
-    "head_count_kv": lambda model: (_value(model, "head_count"), "head_count"),
-    "rope_original_context": lambda model: (_value(model, "context_length"), "context_length"),
+    "head_count_kv": lambda model: (model.value("head_count"), "head_count"),
+    "rope_original_context": lambda model: (model.value("context_length"), "context_length"),
     "feed_forward_length": _feed_forward,
 }
 
@@ -120,12 +174,12 @@ def incomparable(name: str, source: Model, candidate: Model) -> str:
         return ""
     if own := written(name, file, other):
         return own
-    in_tensors = _value(file, "rope_scaling") in ("table", "longrope")
+    in_tensors = file.value("rope_scaling") in ("table", "longrope")
     if in_tensors and name in ("rope_scaling_factor", "rope_original_context"):
         return "" if name in file.fields else "the factors are a tensor of the import, and compared as one"
     if name in GGUF_ONLY and name in other.fields and name not in file.fields and default(name, file) is None:
         return SAID_BY_NONE[name]
     # An id that no token has is left out by a converter.
-    value, size = _value(other, name), _value(other, "vocab_size")
+    value, size = other.value(name), other.value("vocab_size")
     outside = name.endswith("_token_id") and isinstance(value, int) and isinstance(size, int) and value >= size
     return "the id lies outside the vocabulary" if outside and name not in file.fields else ""

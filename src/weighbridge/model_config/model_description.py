@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from weighbridge.core import Json, dataclass, table
-from weighbridge.model_config import header_keys, literal_keys, model_keys
+from weighbridge.model_config import literal_keys, model_keys
 from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_defaults import DEFAULTS
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, STANDS_FOR, Model, Parsed, Stated, of_config
@@ -68,13 +68,13 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     architecture = str(view.metadata.get("general.architecture") or "")
     values = LongValues(next(iter(view.files.values())))
     tensors = {name: one.shape for name, one in view.tensors.items()}
-    wanted = [key for keys in header_keys.gguf_keys(architecture).values() for key in keys]
+    wanted = [key for keys in model_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
-    fields = header_keys.of_gguf(metadata, tensors)
+    fields = model_keys.of_gguf(metadata, tensors)
     if (template := values.text(TEMPLATE)) is not None:
         fields["chat_template"] = Stated(value=digest(template), read=TEMPLATE)
-    tokenizer = str(metadata.get(header_keys.TOKENIZER_MODEL) or "")
+    tokenizer = str(metadata.get(model_keys.TOKENIZER_MODEL) or "")
     types = values.numbers(TYPES, most=vocabularies.MAX_ID)
     if isinstance(types, list) and tokenizer == BYTE_PAIRS:
         fields["token_types"] = Stated(value=_runs(types), read=TYPES)
@@ -151,10 +151,8 @@ def _runs(types: Iterable[Json]) -> Json:
 
 
 def _known(tokenizer: Parsed | None, settings: Parsed, vocabulary: Vocabulary | None) -> dict[str, int]:
-    decoder, added = settings.get("added_tokens_decoder"), (tokenizer or {}).get("added_tokens") or []
-    numbered = decoder.items() if isinstance(decoder, Mapping) else ()
-    entries: list[tuple[Any, Any]] = [(int(at), one) for at, one in numbered if at.isdecimal() and len(at) < 12]
-    entries += [(one.get("id"), one) for one in added if isinstance(one, Mapping)]
+    added = (tokenizer or {}).get("added_tokens") or []
+    entries = [*vocabularies.numbered(settings), *((one.get("id"), one) for one in added if isinstance(one, Mapping))]
     found = dict(vocabulary.known) if vocabulary is not None else {}
     for at, one in entries:
         if type(at) is int and isinstance(one, Mapping) and isinstance(one.get("content"), str):

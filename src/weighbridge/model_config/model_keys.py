@@ -1,14 +1,14 @@
-"""What a directory, or an APR file's metadata, says of each field of its model; null states nothing. Pure."""
+"""What a directory, a GGUF header or APR metadata says of each field of its model; null states nothing. Pure."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from weighbridge.core import Json, dataclass, field, table
+from weighbridge.core import Json, dataclass, field, replace, table
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 HUGGING_FACE, GGUF, APR = "Hugging Face", "GGUF", "APR"
@@ -39,6 +39,10 @@ class Model:
     tensors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of a GGUF file, with their shapes
     tokenizer: str = ""  # GGUF's name of the tokenizer's kind, or the class in tokenizer_config.json
     taken: Mapping[str, tuple[Json, str]] = field(default_factory=dict)  # what its files take where nothing is said
+
+    def value(self, name: str) -> Json:
+        """Return what it states of a field, None where it states nothing."""
+        return self.fields[name].value if name in self.fields else None
 
 
 def canonical(value: Json, kind: FieldKind) -> Json:
@@ -112,9 +116,9 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         return found
     other = table("model_config/model_keys")["of_model_type"].get(str(config.get("model_type")), {})
     for name, keys in field_keys().items():
-        key = next((key for key in other.get(name, keys.config) if _at(config, key) is not None), None)
+        key = next((key for key in other.get(name, keys.config) if at_path(config, key) is not None), None)
         if key is not None:
-            found[name] = Stated(value=canonical(_at(config, key), CONFIG_FIELDS[name]), read=f"{place} {key}")
+            found[name] = Stated(value=canonical(at_path(config, key), CONFIG_FIELDS[name]), read=f"{place} {key}")
     found |= _rope(config, place)
     found |= _partial(config, place, found)
     found |= _of_layers(config, place)
@@ -132,7 +136,8 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     return found
 
 
-def _at(config: Any, key: str) -> Any:
+def at_path(config: Any, key: str) -> Any:
+    """Return what stands under a key, which may lead into objects inside; None where there is nothing."""
     for step in key.split("."):
         config = config.get(step) if isinstance(config, Mapping) else None
     return config
@@ -176,7 +181,7 @@ def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     if not isinstance(each, Mapping) or not isinstance(kinds, list):
         return {}
     for at in (str(at) for at, kind in enumerate(kinds) if kind in WHOLE):
-        if isinstance(size := _at(each, f"{at}.head_dim"), int):
+        if isinstance(size := at_path(each, f"{at}.head_dim"), int):
             return {"head_dim": Stated(value=size, read=f"{place} per_layer_config.{at}.head_dim")}
     return {}
 
@@ -206,7 +211,7 @@ def digits(flags: Iterable[bool]) -> Json:
 
 def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
-    inner = _at(config, f"{name}.full_attention")
+    inner = at_path(config, f"{name}.full_attention")
     return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, config.get(name))
 
 
@@ -225,7 +230,7 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         word = canonical(rope[key], FieldKind.WORD)
         found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read}.{key}")
     local = f"{name.partition('.')[0]}.sliding_attention.rope_theta"
-    if (base := _at(config, local)) is not None:
+    if (base := at_path(config, local)) is not None:
         found["rope_base_local"] = Stated(value=canonical(base, FieldKind.NUMBER), read=f"{place} {local}")
     return found
 
@@ -233,7 +238,7 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
     (name, _), size = _rope_of(config), head_dim(found)
     for key in (f"{name}.{PARTIAL[0]}", *PARTIAL):
-        share = _at(config, key)
+        share = at_path(config, key)
         if isinstance(share, (int, float)) and 0 < share <= 1 and size is not None:
             return {"rope_dimensions": Stated(value=int(float(share) * size), read=f"{place} {key}", basis="derived")}
     return {}
@@ -317,3 +322,60 @@ def _of_template(template: Any, special: Mapping[str, str]) -> Iterator[tuple[st
         inner = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
         if isinstance(inner, Mapping):
             yield token, inner.get("id") == special.get(token)
+
+
+GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
+TOKENIZER_MODEL = "tokenizer.ggml.model"
+
+
+def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
+    """Return GGUF's keys of each field, the first that is there."""
+    own, whole = f"{architecture}.", ("general.", "tokenizer.")
+    fields = ((name, keys.gguf) for name, keys in field_keys().items() if keys.gguf)
+    found = {name: tuple(key if key.startswith(whole) else own + key for key in keys) for name, keys in fields}
+    if architecture == "nemotron":  # whose loader reads the other one
+        found["norm_epsilon"] = found["norm_epsilon"][::-1]
+    return found
+
+
+def of_gguf(metadata: Mapping[str, Json], tensors: Collection[str]) -> dict[str, Stated]:
+    """Read the fields that a GGUF file's metadata states, and what its tensors say of rope scaling."""
+    found = {}
+    for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
+        if (key := next((one for one in keys if metadata.get(one) is not None), None)) is not None:
+            found[name] = Stated(value=canonical(metadata[key], CONFIG_FIELDS[name]), read=key)
+    for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
+        if tensor in tensors:
+            found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")
+    if "sliding_layers" in found and not isinstance(metadata[found["sliding_layers"].read], list):
+        del found["sliding_layers"]  # a period, whose phase is the loader's
+    return found | _of_arrays(metadata, found)
+
+
+def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]:
+    more = {}
+    pattern, gating = (found.get(name) for name in ("sliding_layers", "expert_gating"))
+    if pattern is not None and isinstance(flags := metadata[pattern.read], list):
+        more["sliding_layers"] = replace(pattern, value=digits(map(bool, flags)))
+        if not any(flags):  # a window that no layer has
+            more["sliding_window"] = Stated(value=0, read=pattern.read, basis="derived")
+    if gating is not None:
+        number = metadata[gating.read]
+        known = GATINGS.get(number, gating.value) if type(number) is int else number
+        more["expert_gating"] = replace(gating, value=known)
+    if (recurrent := found.get("attention_layers")) is not None and isinstance(flags := metadata[recurrent.read], list):
+        more["attention_layers"] = replace(recurrent, value=digits(not flag for flag in flags))
+    for name in ("head_count_kv", "feed_forward_length"):  # of the layers that have any
+        stated = found.get(name)
+        if stated is not None and isinstance(each := metadata[stated.read], list) and 0 in each and any(each):
+            more[name] = replace(stated, value=canonical([count for count in each if count], FieldKind.COUNT))
+            if name == "head_count_kv":
+                more["attention_layers"] = Stated(value=digits(map(bool, each)), read=stated.read, basis="derived")
+    blocks, nextn = (found.get(name) for name in ("block_count", "nextn_predict_layers"))
+    if blocks and nextn and isinstance(blocks.value, int) and isinstance(nextn.value, int) and nextn.value:
+        less = blocks.value - nextn.value
+        more["block_count"] = replace(blocks, also=((less, f"{blocks.read} less {nextn.read}"),))
+        for name in ("sliding_layers", "attention_layers"):
+            if (one := more.get(name)) and isinstance(one.value, str) and len(one.value) == blocks.value:
+                more[name] = replace(one, also=((one.value[:less], f"{one.read}, less them"),))
+    return more

@@ -118,11 +118,15 @@ def _added_beside(view: CheckpointView, config: Parsed) -> dict[int, Parsed]:
     name = "added_tokens.json"
     contents = json_beside(view, name, MAX_MODEL) or {}
     plain: dict[int, Parsed] = {_id(view, name, at): {"content": content} for content, at in contents.items()}
-    decoder = config.get("added_tokens_decoder")
-    named = decoder.items() if isinstance(decoder, Mapping) else ()
-    name = "tokenizer_config.json"
-    found = {_id(view, name, int(at) if at.isdecimal() and len(at) < 12 else at): entry for at, entry in named}
+    found = {_id(view, "tokenizer_config.json", at): entry for at, entry in numbered(config)}
     return plain | {at: entry for at, entry in found.items() if isinstance(entry, Mapping)}
+
+
+def numbered(config: Parsed) -> Iterator[tuple[Any, Any]]:
+    """Yield the ids and descriptions of an added_tokens_decoder, whose keys are texts; what is no number as it is."""
+    decoder = config.get("added_tokens_decoder")
+    for at, entry in decoder.items() if isinstance(decoder, Mapping) else ():
+        yield int(at) if at.isdecimal() and len(at) < 12 else at, entry
 
 
 def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabulary | None:

@@ -63,8 +63,7 @@ class PackedWeight:
         """Return the packing in words: its method, and the figures that the configuration gives."""
 
         def said(*keys: str) -> str:
-            found = (short(settings.get(key)) for key in keys)
-            return next((str(value) for value in found if value), "")
+            return next((str(value) for key in keys if (value := short(settings.get(key)))), "")
 
         method = said("quant_method", "quant_algo") or (self.packing.name if self.packing else "an unknown method")
         form = said("format", "bnb_4bit_quant_type") or ("int8" if ".SCB" in self.members else "")

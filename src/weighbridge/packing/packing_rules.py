@@ -55,9 +55,9 @@ def _whole(bits: int, least: int) -> dict[str, Any]:
     return {"least": least, "most": most, "reach": (least - beyond, most + beyond)}
 
 
-def _side_by_side(tensor: Tensor, bits: int, columns: int, order: tuple[int, ...] = ()) -> Codes:
+def _side_by_side(tensor: Tensor, bits: int, columns: int) -> Codes:
     rows = max(math.prod(tensor.shape[:-1]), 1)
-    return Codes(tensor=tensor, bits=bits, columns=columns, row_bytes=tensor.nbytes // rows, order=order)
+    return Codes(tensor=tensor, bits=bits, columns=columns, row_bytes=tensor.nbytes // rows)
 
 
 def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> Rule | None:

@@ -14,7 +14,7 @@ from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
-from weighbridge.packing.unpacking import Blocks, Rule, decoded
+from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.packing_keys import is_named
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -65,7 +65,7 @@ class UnpackedView(CheckpointView):
         stop, width = min(stop, tensor.nbytes), tensor.unit[1]
         first, last = start // width, -(-stop // width)
         if not self.packed[name].turned or isinstance(rule, Blocks):
-            return decoded(rule, self.stored, first, last).data.cast("B")[start - first * width :][: stop - start]
+            return rule.decoded(self.stored, first, last).data.cast("B")[start - first * width :][: stop - start]
         size = math.prod(rule.shape[-2:])
         matrices = [self._matrix(rule, at) for at in range(first // size, -(-last // size))]
         whole = matrices[0] if len(matrices) == 1 else memoryview(b"".join(matrices))
@@ -77,7 +77,7 @@ class UnpackedView(CheckpointView):
         turned, step = np.empty((columns, rows), np.uint32), max(ELEMENTS // columns, 1)
         for row in range(0, rows, step):
             first, last = at * rows + row, at * rows + min(row + step, rows)
-            part = decoded(rule, self.stored, first * columns, last * columns)
+            part = rule.decoded(self.stored, first * columns, last * columns)
             turned[:, row : row + step] = part.reshape(-1, columns).T
         return turned.data.cast("B")
 
@@ -108,8 +108,8 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
         stored = tuple(one.name for one in weight.members.values())
         keys = apart if alike(weight.codes, other) else {}
         reads = weight.packing.reads if weight.packing else ()
-        words: dict[str, Any] = {"packed": weight.summary(settings), "keys": ", ".join(keys.values())}
-        one = UnpackedWeight(**words, codes=weight.codes, stored=stored)
+        said, why = weight.summary(settings), ", ".join(keys.values())
+        one = UnpackedWeight(packed=said, codes=weight.codes, stored=stored, keys=why)
         try:
             known = all(is_named(key, reads) for key in keys)
             rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes)) if known else None
@@ -164,8 +164,7 @@ def stored_as(view: CheckpointView, name: str) -> tuple[str, ...]:
 def packed_parts(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> tuple[UnpackedWeight, ...]:
     """Return what is packed of a weight on either side."""
     sides = [(source, part.source) for part in pairing.parts] + [(candidate, pairing.candidate)]
-    found = (packed_weight(view, name) for view, name in sides)
-    return tuple(weight for weight in found if weight is not None)
+    return tuple(weight for side in sides if (weight := packed_weight(*side)) is not None)
 
 
 def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:

@@ -65,20 +65,17 @@ class Codes:
             numbers = data.view(np.int8 if signed else np.uint8)
             found: Floats = np.add(numbers, np.float32(least + 128 * signed), dtype=np.float32)
         else:
-            found = looked_up(data, self.bits, self.order, points or tuple(range(least, least + (1 << self.bits))))
+            # A look-up gives the points of all codes of a byte, or of two bytes.
+            points = points or tuple(range(least, least + (1 << self.bits)))
+            even = data if self.bits < 8 or data.size % 2 == 0 else np.append(data, np.uint8(0))
+            at = even if self.bits < 8 else even.view("<u2")
+            each = _table(self.bits, self.order, points).take(at, mode="clip").view(np.float32)
+            found = each[: data.size * 8 // self.bits]
         return found.reshape(stop - start, -1)[:, : self.columns]
 
     def numbers(self, stored: CheckpointView, rows: int) -> list[memoryview]:
         """Return all numbers of so many rows, as F32."""
         return [self.values(self.read(stored, 0, rows), 0, rows, (), 0).data.cast("B")]
-
-
-def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> Floats:
-    """Return the points of all codes of some bytes; a look-up gives those of a byte, or of two bytes."""
-    even = data if bits < 8 or data.size % 2 == 0 else np.append(data, np.uint8(0))
-    at = even if bits < 8 else even.view("<u2")
-    found: Floats = _table(bits, order, points).take(at, mode="clip").view(np.float32)
-    return found[: data.size * 8 // bits]
 
 
 @functools.cache
@@ -160,6 +157,23 @@ class Rule:
         else:
             found = floats(data, tensor.dtype)
         return (found * np.float32(self.factor)).reshape(-1, many)
+
+    def decoded(self, stored: CheckpointView, start: int, stop: int) -> Words:
+        """Return the values of elements `start` to `stop`, as words of the dtype that they are computed in."""
+        columns = self.codes.columns
+        first, last = start // columns, -(-stop // columns)
+        kind = np.uint32 if self.dtype == "F32" else np.uint16
+        found, read = np.empty((last - first, columns), kind), band(self, stored, first, last)
+        with np.errstate(all="ignore"):
+            for at, behind in read.cuts():
+                tile = read.tile(at, behind)
+                if self.dtype == "F32" or tile.added is None:
+                    part: Words = tile.values.view("u4")
+                else:  # rounded after each step
+                    product = decode(encode(tile.points * tile.scales, self.dtype), self.dtype)
+                    part = encode(product.astype("f4", copy=False) + tile.added, self.dtype)
+                found[at - first : behind - first] = part.reshape(-1, columns)
+        return found.reshape(-1)[start - first * columns : stop - first * columns]
 
 
 class Tile(NamedTuple):
@@ -268,23 +282,3 @@ class Blocks:
         first, last = start // per, -(-stop // per)
         data = np.frombuffer(stored.read(self.tensor.name, first * size, last * size), np.uint8)
         return dequantise(data, self.tensor.dtype).view(np.uint32)[start - first * per :][: stop - start]
-
-
-def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) -> Words:
-    """Return the values of elements `start` to `stop`, row by row, as words of the dtype that they are computed in."""
-    if isinstance(rule, Blocks):
-        return rule.decoded(stored, start, stop)
-    columns = rule.codes.columns
-    first, last = start // columns, -(-stop // columns)
-    kind = np.uint32 if rule.dtype == "F32" else np.uint16
-    found, read = np.empty((last - first, columns), kind), band(rule, stored, first, last)
-    with np.errstate(all="ignore"):
-        for at, behind in read.cuts():
-            tile = read.tile(at, behind)
-            if rule.dtype == "F32" or tile.added is None:
-                part: Words = tile.values.view("u4")
-            else:  # rounded after each step
-                product = decode(encode(tile.points * tile.scales, rule.dtype), rule.dtype)
-                part = encode(product.astype("f4", copy=False) + tile.added, rule.dtype)
-            found[at - first : behind - first] = part.reshape(-1, columns)
-    return found.reshape(-1)[start - first * columns : stop - first * columns]

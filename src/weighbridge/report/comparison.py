@@ -16,7 +16,7 @@ from weighbridge.evaluation.policies_tried import policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.gates.value_preservation import RANK, Class
-from weighbridge.model_config.conversion_facts import CONVERTER
+from weighbridge.model_config.model_defaults import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text
 
@@ -254,7 +254,7 @@ def _by_reason(keys: Sequence[str]) -> Iterator[str]:
 
 def unmapped(one: ImportComparison) -> str:
     """Return what a side is by its names, where most of them are on that side alone and no rule maps them."""
-    from weighbridge.mapping.known_layouts import unmapped as known
+    from weighbridge.mapping.tensor_rules import unmapped as known
 
     for side, found, dtype in (("import", Class.EXTRA, "candidate_dtype"), ("source", Class.MISSING, "source_dtype")):
         names = [row.name for row in one.pairs if one.classes[row.name] == found]

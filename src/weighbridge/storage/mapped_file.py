@@ -99,19 +99,17 @@ class MappedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalFolder:
+class _LocalFolder:
     """A folder on this machine."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """Return its path."""
         return str(self.path)
 
     @property
     def home(self) -> str:
-        """Return its path without links."""
         return str(self.path.resolve())
 
     def holds(self, name: str) -> bool:
@@ -145,15 +143,12 @@ class LocalFolder:
             if seen > MAX_BELOW:
                 what = f"more than {MAX_BELOW} files lie in it and below, and not all of them are looked at"
                 raise SubjectError("folder-size", what, where=self.name, remedy="bind the file that is meant")
-            inside = Path(folder).relative_to(self.path)
-            yield from ((inside / name).as_posix() for name in sorted(names))
+            yield from (Path(folder, name).relative_to(self.path).as_posix() for name in sorted(names))
 
     def size(self, name: str) -> int:
-        """Return how many bytes a file has."""
         return (self.path / name).stat().st_size
 
     def open(self, name: str) -> MappedFile:
-        """Return a file, mapped."""
         return MappedFile(self.path / name)
 
 
@@ -163,7 +158,7 @@ def locate(target: str) -> Place:
         from weighbridge.storage import remote_file  # nothing of what lies elsewhere is loaded for what lies here
 
         return remote_file.locate(target)
-    return Place(LocalFolder(path)) if is_folder(path) else Place(LocalFolder(path.parent), MappedFile(path))
+    return Place(_LocalFolder(path)) if is_folder(path) else Place(_LocalFolder(path.parent), MappedFile(path))
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:

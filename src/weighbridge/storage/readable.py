@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-from weighbridge.core import dataclass, field
+from weighbridge.core import SubjectError, dataclass, field
 
 WINDOW = 8 << 20  # bytes that stay at hand behind the reader
 INDEX = "model.safetensors.index.json"
@@ -23,8 +23,8 @@ USUAL = (*INDEXES, "model.safetensors", f"{OF_DIFFUSERS}.safetensors", *TORCH_NA
 BESIDE = "modules.json", "adapter_config.json", "adapter_model.safetensors"  # also asked for, as parts of a model
 
 
-class ReadableFile(Protocol):
-    """One file, open to be read from several threads at once."""
+class Readable(Protocol):
+    """A file, or a part of one that is read as if it were a file by itself."""
 
     @property
     def name(self) -> str:
@@ -34,6 +34,13 @@ class ReadableFile(Protocol):
     def size(self) -> int:
         """Return how many bytes it has."""
 
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes `start` to `stop`, of which those beyond the end are left out."""
+
+
+class ReadableFile(Readable, Protocol):
+    """One file, open to be read from several threads at once."""
+
     @property
     def version(self) -> str:
         """Return what differs between this file and a later one of its name."""
@@ -41,9 +48,6 @@ class ReadableFile(Protocol):
     @property
     def identity(self) -> str:
         """Return what no other file has in common with it, whatever path or link led to either; it is never shown."""
-
-    def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes `start` to `stop`, of which those beyond the end are left out."""
 
     def gather(self, start: int, stop: int) -> memoryview:
         """Return bytes `start` to `stop` in an unknown order; refuse with `remote-order` too many from elsewhere."""
@@ -103,6 +107,11 @@ class Place:
 def is_plain(name: str) -> bool:
     """Return whether a name from outside is that of a file in the folder itself, and no path."""
     return name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0")
+
+
+def refuse_at(code: str, what: str, file: Readable, at: int = 0, *, form: str, remedy: str) -> NoReturn:
+    """Refuse a file of a format, with `FORM-CODE` and the byte."""
+    raise SubjectError(f"{form}-{code}", what, where=f"{file.name} at byte {at}", remedy=remedy)
 
 
 def sha256(file: ReadableFile) -> str:

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
-from weighbridge.model_config.conversion_facts import lost, own_value
 from weighbridge.model_config.header_pairs import expected, paired, shortest
 from weighbridge.model_config.literal_keys import key_rows
-from weighbridge.model_config.model_defaults import default, family, incomparable, may_be_unstated
+from weighbridge.model_config.model_defaults import default, family, incomparable, lost, may_be_unstated, own_value
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 from weighbridge.model_config.vocabulary import Vocabulary, Walk, compare_merges, compare_pieces

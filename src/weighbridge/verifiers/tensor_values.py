@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.alternatives import head_counts
-from weighbridge.comparison.attribution import attributed, errors_otherwise
+from weighbridge.comparison.attribution import attributed, errors_otherwise, head_counts
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, words
 from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, dataclass, replace
 from weighbridge.formats.word_types import numpy_dtype
