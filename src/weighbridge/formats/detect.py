@@ -30,7 +30,7 @@ DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revis
 GGUF = b"GGUF"
 FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
 READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
-OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
+OWN = ("safetensors", "gguf", "torch", "torch-legacy", "torch-dcp", "apr", "onnx", "npy", "npz")
 BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
 ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 
