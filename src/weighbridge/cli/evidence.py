@@ -22,9 +22,8 @@ from weighbridge.evidence import prune, review, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack
 from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, unseal, whole
 from weighbridge.evidence.codec import finding_to_json
-from weighbridge.evidence.difference import differences
 from weighbridge.evidence.disk import disk_error, link_new
-from weighbridge.evidence.review import Against, Answer, Answers, State
+from weighbridge.evidence.review import Against, Answer, Answers, State, differences
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
 from weighbridge.report import INDENT, bound_as, capped, heading, outcome_line

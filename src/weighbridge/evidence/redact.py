@@ -4,20 +4,71 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import getpass
 import json
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from weighbridge.core import BundleError, CanaryResult, Measured, bare, dataclass, exists, local_path
+from weighbridge.core.data import table
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import SecretRule, personal, rules, shared_names, suspected
+
+TABLE = "evidence/secret_rules"  # the forms of secrets
+_START, _END = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_-])"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRule:
+    """A rule: its pattern is compiled and runs only where one of the lower-case `hints` stands in the text."""
+
+    name: str
+    hints: tuple[str, ...]
+    form: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Return the pattern of its form, which `re` keeps."""
+        return re.compile(self.form)
+
+
+@cache
+def rules() -> tuple[SecretRule, ...]:
+    """Return the rules of secrets, read when a text is first looked at: judging again reads no table."""
+    rows = table(TABLE)
+    tokens = ((name, starts, f"(?:{'|'.join(map(re.escape, starts))}){rest}") for name, starts, rest in rows["tokens"])
+    forms = ((*row[:2], re.sub(r"<([A-Z]+)>", lambda one: str(rows["parts"][one[1]]), row[2])) for row in rows["forms"])
+    return (
+        *(SecretRule(name, tuple(map(str.lower, starts)), _START + form + _END) for name, starts, form in tokens),
+        *(SecretRule(*row) for row in forms),
+    )
+
+
+def suspected(lowered: str, among: Callable[[], tuple[SecretRule, ...]]) -> Iterator[SecretRule]:
+    """Yield the rules of which a hint stands in a text, in their order."""
+    at = {at for hint, at in _hints(among) if hint in lowered}
+    return (among()[one] for one in sorted(at))
+
+
+@cache
+def _hints(among: Callable[[], tuple[SecretRule, ...]]) -> tuple[tuple[str, int], ...]:
+    return tuple((hint, at) for at, rule in enumerate(among()) for hint in rule.hints)
+
+
+@cache
+def personal() -> tuple[SecretRule, ...]:
+    """Return the rules of what names a person or a machine."""
+    return tuple(SecretRule(*row) for row in table(TABLE)["personal"])
+
+
+def shared_names() -> frozenset[str]:
+    """Return the names that hide nobody: machines share them, or contracts use them as words."""
+    return frozenset(table(TABLE)["shared"].split())
 
 
 def found(text: str) -> Iterator[SecretRule]:
@@ -155,7 +206,7 @@ def host_pseudonym(key: bytes) -> str:
 
 def redact_json(value: Any, redactor: Redactor) -> Any:
     """Redact every text in plain JSON, or raise `redaction-collides` where two keys would become the same."""
-    text = functools.cache(redactor.text)
+    text = cache(redactor.text)
 
     def walk(item: Any) -> Any:
         if isinstance(item, str):

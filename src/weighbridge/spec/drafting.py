@@ -16,10 +16,9 @@ from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.spec.amendments import Amendment, Premise, slug, written
+from weighbridge.spec.amendments import IDENTICALLY, Amendment, Premise, slug, written
 from weighbridge.spec.citations import cite, printed
 from weighbridge.spec.hypotheses import HEADS
-from weighbridge.spec.premises import IDENTICALLY
 from weighbridge.spec.tally import Stood, place_in
 
 SHOWN = ("weighbridge", "python", "torch", "cuda", "system", "machine")  # of the environment; the bundle has the rest
