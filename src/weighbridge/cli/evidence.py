@@ -19,10 +19,10 @@ from weighbridge.core import show as shown
 from weighbridge.core.canonical import dumps, json_value, sha256
 from weighbridge.core.project import local, root
 from weighbridge.evidence import prune, review, signatures, statement
-from weighbridge.evidence.archive import PackedFolder, pack
+from weighbridge.evidence.archive import pack
 from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, unseal, whole
 from weighbridge.evidence.codec import finding_to_json
-from weighbridge.evidence.disk import disk_error, link_new
+from weighbridge.evidence.disk import PackedFolder, disk_errors, link_new
 from weighbridge.evidence.review import Against, Answer, Answers, State, differences
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
@@ -205,10 +205,8 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
     opened = whole(bundle, given)
     assert opened.statement is not None
     data = pack(PackedFolder(folder_name(opened.statement, opened.id), files_of(opened)))
-    try:
+    with disk_errors("the archive", archive):
         link_new(archive, data)
-    except OSError as problem:
-        raise disk_error(problem, "the archive", archive) from None
     tell([printable(f"{archive}: {len(data)} bytes, sha256 {sha256(data)}")])
 
 
@@ -245,7 +243,7 @@ def prune_bundles(days: int | None, last: int | None, *, dry_run: bool) -> None:
         cited |= dict.fromkeys(ledger.causes(), "the ledger")
     bundles = prune.stored(store / BUNDLES, cited)
     before = None if days is None else dt.datetime.now(dt.UTC).date() - dt.timedelta(days=days)
-    old = tuple(prune.dispensable(bundles, before=before, last=last or 0))
+    old = [one for one in bundles[last or 0 :] if before is None or one.date < before]
     going = [one for one in old if not one.cited_by]
     for one in going:
         if not dry_run:

@@ -17,7 +17,7 @@ from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.local_files import exists, is_file, is_folder
 from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import codec, manifest, statement
-from weighbridge.evidence.disk import DiskFolder, disk_error, read_regular, write_folder
+from weighbridge.evidence.disk import DiskFolder, disk_errors, read_regular, write_folder
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
 
@@ -91,10 +91,8 @@ def _written(draft: BundleDraft, into: Path, redactor: Redactor) -> Path:
     name = folder_name(predicate, sha256(stated))
     target = into / name
     if not target.exists():
-        try:
-            target = write_folder(into, name, whole)
-        except OSError as problem:
-            raise disk_error(problem, "the bundle", into) from None
+        with disk_errors("the bundle", into):
+            write_folder(into, name, whole)
     return target
 
 
@@ -105,14 +103,13 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
         body, named = codec.encode_measured(item)
         files[manifest.measurement_file(key)] = dumps({"key": key, "measured": body})
         arrays |= named
-    logs: dict[str, bytes] = {}
     for name, text in draft.logs.items():
         slug = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_"
         data = redactor.log(text).encode("utf-8", errors="replace")
         if len(data) > LOG_TAIL:  # its end is kept, in whole lines
             tail = data[-LOG_TAIL:].split(b"\n", 1)[-1]
             data = f"[{len(data) - len(tail)} bytes before this were cut]\n".encode() + tail
-        logs[f"{manifest.LOGS}{slug}.txt"] = data
+        files[f"{manifest.LOGS}{slug}.txt"] = data
     brought = {"schema": PLUGINS_SCHEMA, "plugins": [plain(one) for one in draft.plugins]}
     return {
         manifest.CONTRACT_YAML: draft.contract_yaml,
@@ -122,7 +119,6 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
         manifest.ENVIRONMENT: dumps({key: draft.environment[key] for key in draft.environment if key in SEALABLE}),
         **({manifest.PLUGINS: dumps(brought)} if draft.plugins else {}),
         **files,
-        **logs,
         **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
     }
 

@@ -7,12 +7,12 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from weighbridge.core import dataclass, is_file, is_folder
 from weighbridge.evidence.bundle import FOLDER, ID_SHOWN
-from weighbridge.evidence.disk import STAGE, disk_error
+from weighbridge.evidence.disk import STAGE, disk_errors
 
 ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{12,64}(?![0-9a-f])")
 LEFT_OUT = ("node_modules", "venv", "site-packages")
@@ -53,14 +53,7 @@ def cited_in(root: Path) -> dict[str, str]:
     return found
 
 
-def dispensable(bundles: Sequence[Stored], *, before: dt.date | None, last: int) -> Iterator[Stored]:
-    """Yield, of bundles newest first, those beyond the last so many that were finished before a day, cited or not."""
-    yield from (one for one in bundles[last:] if before is None or one.date < before)
-
-
 def remove(bundle: Stored) -> None:
     """Remove a bundle in one step; what a crash leaves is no bundle, and the next writer there clears it away."""
-    try:
+    with disk_errors("the removal of the bundle", bundle.path):
         shutil.rmtree(bundle.path.rename(bundle.path.with_name(f"{STAGE}{secrets.token_hex(8)}")))
-    except OSError as problem:
-        raise disk_error(problem, "the removal of the bundle", bundle.path) from None

@@ -20,7 +20,6 @@ from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
 
 TABLE = "evidence/secret_rules"  # the forms of secrets
-_START, _END = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_-])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,11 @@ def rules() -> tuple[SecretRule, ...]:
     rows = table(TABLE)
     tokens = ((name, starts, f"(?:{'|'.join(map(re.escape, starts))}){rest}") for name, starts, rest in rows["tokens"])
     forms = ((*row[:2], re.sub(r"<([A-Z]+)>", lambda one: str(rows["parts"][one[1]]), row[2])) for row in rows["forms"])
-    return (
-        *(SecretRule(name, tuple(map(str.lower, starts)), _START + form + _END) for name, starts, form in tokens),
-        *(SecretRule(*row) for row in forms),
+    alone = (
+        (name, tuple(map(str.lower, starts)), rf"(?<![A-Za-z0-9_-]){form}(?![A-Za-z0-9_-])")
+        for name, starts, form in tokens
     )
+    return tuple(SecretRule(*row) for row in (*alone, *forms))
 
 
 def suspected(lowered: str, among: Callable[[], tuple[SecretRule, ...]]) -> Iterator[SecretRule]:

@@ -145,10 +145,8 @@ def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
 def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
     """Yield where the statement is not what it states: the contract's identity and digests, and what was judged."""
     stated, found = bundle.statement.contract, digests(bundle.contract)
-    parts = ("whole", "collect", "judge")
-    others = [
-        f"is not the contract stated ({name} part)" for name in parts if getattr(stated, name) != getattr(found, name)
-    ]
+    differ = (name for name in ("whole", "collect", "judge") if getattr(stated, name) != getattr(found, name))
+    others = [f"is not the contract stated ({name} part)" for name in differ]
     if (stated.id, stated.version) != (found.id, found.version):
         others.append("has another id or version than stated")
     if bundle.statement.overridden != bundle.contract.overridden:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -102,13 +102,11 @@ class LaneEvidence:
         """Return the files of each subject as one of the lanes bound it last: gates of two files are not joined."""
         if (contract.id, instance) not in self.last:
             found = self.last[contract.id, instance] = {}
-            lanes = {self.lane, *self.project.lane(self.lane).accepts}
-            for bundle, one in reversed(self.causes.stated.items()):
-                if one.contract.id == contract.id and found.keys() != contract.subjects.keys():
-                    environment = self._environment(bundle)
-                    if isinstance(environment, WeighbridgeError) or environment.get(LANE) in lanes:
-                        mine = self._files(bundle, instance)
-                        found |= {name: files for name, files in mine.items() if files and name not in found}
+            for bundle, _, _ in self._sealed_by({self.lane, *self.project.lane(self.lane).accepts}, contract.id):
+                if found.keys() == contract.subjects.keys():
+                    break
+                mine = self._files(bundle, instance)
+                found |= {name: files for name, files in mine.items() if files and name not in found}
         return self.last[contract.id, instance]
 
     def _files(self, bundle: str, instance: str) -> dict[str, Digests]:
@@ -125,9 +123,9 @@ class LaneEvidence:
         gate, instance = asked.gate.id, asked.instance
         unfit: list[tuple[Unfit, str]] = []
         others: set[str] = set()
-        for bundle, stated, lane in self._sealed_by(asked):
-            if instance not in stated.instances[gate]:
-                others.update(stated.instances[gate])
+        for bundle, stated, lane in self._sealed_by({asked.by}, asked.contract.id):
+            if instance not in (judged := stated.instances.get(gate, ())):
+                others.update(judged)
                 continue
             answer = self._finding(bundle, stated, lane, asked)
             if isinstance(answer, Decided):
@@ -143,20 +141,19 @@ class LaneEvidence:
         (code, why), older = unfit[0], len(unfit) - 1
         return blocked_for(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 
-    def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields | WeighbridgeError]]:
-        """Yield the bundles of a gate that the lane sealed, or may have sealed, the newest first."""
-        for bundle, stated in reversed(self.causes.stated.items()):
-            if stated.contract.id == asked.contract.id and stated.instances.get(asked.gate.id):
-                environment = self._environment(bundle)
-                if isinstance(environment, WeighbridgeError) or environment.get(LANE) == asked.by:
-                    yield bundle, stated, environment
-
-    def _environment(self, bundle: str) -> Fields | WeighbridgeError:
-        try:
-            data = loads(self.causes.sealed(bundle, manifest.ENVIRONMENT), where=manifest.ENVIRONMENT)
-        except WeighbridgeError as refused:
-            return refused
-        return data if isinstance(data, Mapping) else {}
+    def _sealed_by(
+        self, lanes: Collection[str], contract: str
+    ) -> Iterator[tuple[str, Predicate, Fields | WeighbridgeError]]:
+        """Yield the bundles of a contract that one of the lanes sealed, or may have sealed, the newest first."""
+        for bundle in reversed([known for known, one in self.causes.stated.items() if one.contract.id == contract]):
+            environment: Fields | WeighbridgeError = {}
+            try:
+                data = loads(self.causes.sealed(bundle, manifest.ENVIRONMENT), where=manifest.ENVIRONMENT)
+                environment = data if isinstance(data, Mapping) else environment
+            except WeighbridgeError as refused:
+                environment = refused
+            if isinstance(environment, WeighbridgeError) or environment.get(LANE) in lanes:
+                yield bundle, self.causes.stated[bundle], environment
 
     def _finding(
         self, bundle: str, stated: Predicate, lane: Fields | WeighbridgeError, asked: Wanted

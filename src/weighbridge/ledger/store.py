@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weighbridge.core import BundleError, LedgerError, Outcome, WeighbridgeError, build, dumps, loads, plain, sha256
 from weighbridge.core.frozen import dataclass
-from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular, sweep
+from weighbridge.evidence.disk import LINK, disk_errors, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
 from weighbridge.ledger import fold
 from weighbridge.ledger.fold import Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
@@ -67,7 +67,7 @@ class Ledger:
         from filelock import FileLock  # it loads asyncio: 90 ms that only who writes has to wait
 
         folder = self.folder(place)
-        try:
+        with disk_errors("the ledger entry", folder):
             make_folders(folder)
             with FileLock(self.root / LOCK):
                 sweep(folder)
@@ -75,8 +75,6 @@ class Ledger:
                 for digest, entry in written.items():
                     link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
                 return tuple(written)
-        except OSError as problem:
-            raise disk_error(problem, "the ledger entry", folder) from None
 
     def adopt(self, entries: Iterable[LedgerEntry]) -> int:
         """Link entries of another ledger that are not here yet, parents before children; return how many are new."""

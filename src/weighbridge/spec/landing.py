@@ -17,7 +17,7 @@ from weighbridge.contract.layers import Found
 from weighbridge.core import LedgerError, Outcome, WeighbridgeError, dataclass, field, sha256
 from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, replace_file, sweep
+from weighbridge.evidence.disk import disk_errors, link_new, make_folders, read_regular, replace_file, sweep
 from weighbridge.evidence.statement import moment, utc
 from weighbridge.ledger.causes import Causes, bundle_evidence
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Chains, LedgerPlace, Standing
@@ -179,7 +179,7 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
 
     folder = here.spec / AMENDMENTS
     draft = section_of(path)
-    try:
+    with disk_errors("the section", folder):
         make_folders(folder)
         with FileLock(folder / LOCK):
             for place in (folder, here.spec):
@@ -205,8 +205,6 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
             render(here.spec)
             path.unlink()
             return section, problems
-    except OSError as problem:
-        raise disk_error(problem, "the section", folder) from None
 
 
 def _judged(
@@ -358,8 +356,6 @@ def taken_back(one: Section, sections: Sequence[Section]) -> Iterator[tuple[str,
 def render(spec: Path) -> Path:
     """Write SPEC.md in one step; where the disk refuses, the old page stays."""
     target = spec / SPEC
-    try:
+    with disk_errors("the page", target):
         replace_file(target, page(spec).encode())
-    except OSError as problem:
-        raise disk_error(problem, "the page", target) from None
     return target
