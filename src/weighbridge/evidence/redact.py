@@ -123,7 +123,7 @@ class Redactor:
         for prefix, word in self.paths:
             if prefix in text:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
-        if _may_hold_path(text):
+        if "/" in text or "\\" in text:  # a substring search rules most texts out
             text = ABSOLUTE.sub(self._elsewhere, text)
             text = text if "://" in text else _INSIDE.sub(self._elsewhere, text)
         for name, word in self.names:
@@ -240,16 +240,12 @@ def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
         return Hit(rule.name, name)
     if any(prefix in text and _path_pattern(prefix).search(text) for prefix, _ in redactor.paths):
         return Hit("known-path", name)
-    if _may_hold_path(text) and ABSOLUTE.search(text):
+    if ABSOLUTE.search(text):
         return Hit("absolute-path", name)
     forms = (form for word, _ in redactor.names for form in {word, json.dumps(word)[1:-1]})
     if any(form in text and _name_pattern(form).search(text) for form in forms):
         return Hit("known-name", name)
     return None
-
-
-def _may_hold_path(text: str) -> bool:
-    return "/" in text or "\\" in text  # a substring search rules most texts out
 
 
 def _path_pattern(prefix: str) -> re.Pattern[str]:

@@ -317,9 +317,6 @@ def brought_otherwise(bundle: Bundle) -> tuple[str, ...]:
     return tuple(said for one in bundle.plugins if one.what in ("kind", "quantity") and (said := changed(one)))
 
 
-# --- Two bundles -----------------------------------------------------------------------------------------------------
-
-
 FIGURES = ("measured", "limit", "enough", "counted", "of", "figures")
 ABSENT = "absent"
 

@@ -188,8 +188,7 @@ class LaneEvidence:
         of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
         unlike = Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
         demanded = came is not Outcome.FAIL and accepts and accepts.origin  # a FAIL of any origin counts
-        taken = Decided(finding=found, says=said) if seen.live or not demanded else unlike
-        return self._too_old(at, limit) or taken
+        return self._too_old(at, limit) or (Decided(finding=found, says=said) if seen.live or not demanded else unlike)
 
     def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
         """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
@@ -200,8 +199,7 @@ class LaneEvidence:
         for _, refused in self.causes.refuted(entries, entries, self.now):
             return f"{place} is UNVERIFIED in the ledger: {refused.code} {refused.what}"
         for at, bundle, why in self.left_out:
-            later = why.code == UNRECORDED or self.causes.stated[bundle].finished > stated.finished
-            if at == place and later:
+            if at == place and (why.code == UNRECORDED or self.causes.stated[bundle].finished > stated.finished):
                 return f"{why.what}: {why.remedy}"
         return ""
 
@@ -246,8 +244,7 @@ def _other_subject(stated: Predicate, there: Mapping[str, Digests], asked: Wante
 def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime) -> LaneEvidence:
     """Return the evidence beside a whole ledger for a lane; raise `unknown-lane`."""
     project.lane(lane)
-    chains = ledger.chains()
-    return LaneEvidence(project=project, lane=lane, now=now, causes=Causes(ledger=ledger, chains=chains))
+    return LaneEvidence(project=project, lane=lane, now=now, causes=Causes(ledger=ledger, chains=ledger.chains()))
 
 
 def sealed(lane: str, trees: Mapping[str, str]) -> Fields:

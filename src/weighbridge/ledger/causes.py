@@ -17,7 +17,6 @@ from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
 from weighbridge.evidence.disk import STAGE, DiskFolder
-from weighbridge.evidence.manifest import VERDICTS
 from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
@@ -75,8 +74,7 @@ def demand_rederivable(bundle: Bundle) -> None:
 
 def place_of(bundle: Bundle, finding: model.Finding) -> LedgerPlace:
     """Return the place that a finding is about."""
-    gate = bundle.contract.gate(finding.gate)
-    return _place(bundle.contract, gate, finding.instance, bundle.statement.subjects)
+    return _place(bundle.contract, bundle.contract.gate(finding.gate), finding.instance, bundle.statement.subjects)
 
 
 def _place(contract: model.Contract, gate: model.GateDecl, instance: str, bound: Sequence[BoundSubject]) -> LedgerPlace:
@@ -264,7 +262,7 @@ class Causes:
         if newest is None:
             return None
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
-            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in self.sealed(newest, VERDICTS) else None
+            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in self.sealed(newest, manifest.VERDICTS) else None
             judged = next((one for one in shown.contract.gates if one.id == gate.id), None) if shown else None
             at = shown.known_as(place) if shown else place
             if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[at].fresh(now):
@@ -277,8 +275,7 @@ class Causes:
         for bundle in (one for one in self.stated if one not in named):
             where = f"{BUNDLES}/{self.folders[bundle[:ID_SHOWN]].name}"
             try:  # what says of no failure is not judged again
-                failed = b'"FAIL"' in self.sealed(bundle, VERDICTS)
-                evidence = self.shown(bundle).evidence if failed else {}
+                evidence = self.shown(bundle).evidence if b'"FAIL"' in self.sealed(bundle, manifest.VERDICTS) else {}
             except WeighbridgeError as refused:
                 what = f"{where} cannot be read: {refused.where} {refused.what}".replace(":  ", ": ")
                 damaged = BundleError(refused.code, what, remedy=RESTORE)
@@ -356,8 +353,7 @@ class Causes:
                 raise LedgerError("no-cause", what, remedy="counter-evidence is a FAIL of the contract as written")
             return
         for other in (one for one in self.chains if cause in one.names and one != place):
-            known = {key: one for key, one in self.chains[other].items() if moment(one.recorded_at) <= at}
-            standing = fold.fold(known)
+            standing = fold.fold({key: one for key, one in self.chains[other].items() if moment(one.recorded_at) <= at})
             live = standing.status in (fold.ACTIVE, fold.DISCHARGED) and not standing.diverged
             if live and self._promise(other) == self._promise(place):
                 return

@@ -101,9 +101,8 @@ def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool
             found.setdefault((place.contract, place.gate), []).append(at)
     known_here = {contract for contract, _ in found} & contracts.keys()
     declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
-    gates: dict[tuple[str, str], Gate] = {}
-    for key in sorted({*found, *declared}):
-        gates[key] = Gate(contract=key[0], gate=key[1], instances=tuple(found.get(key, ())))
+    keys = sorted({*found, *declared})
+    gates = {key: Gate(contract=key[0], gate=key[1], instances=tuple(found.get(key, ()))) for key in keys}
     needs = {key: [(key[0], name) for name in gate.depends_on] for key, gate in declared.items()}
     for key in TopologicalSorter(needs).static_order():  # what a gate depends on comes before it
         roots = [gates[one].waits_for or (() if gates[one].holds else (one[1],)) for one in needs[key]]

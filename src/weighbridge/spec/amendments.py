@@ -162,9 +162,6 @@ def slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48].strip("-") or "section"
 
 
-# --- Premises, looked at again when a section lands; a command runs only where the person landing it allows it --------
-
-
 def stale(premises: Iterable[Premise], bundles: Bundles, where: str, *, run_commands: bool) -> Iterator[AmendmentError]:
     """Look at every premise again, and yield each that does not hold."""
     for premise in premises:

@@ -27,9 +27,8 @@ from weighbridge.ledger.store import LOCK, Ledger
 from weighbridge.spec import amendments
 from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, versions, written
 from weighbridge.spec.citations import KEPT, Bundles
-from weighbridge.spec.claims import look
+from weighbridge.spec.claims import contradicted, look
 from weighbridge.spec.drafting import AUTHOR, Cited, cited
-from weighbridge.spec.hypotheses import contradicted
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.tally import BEGIN, END, Stood, block, discharged, history, place_in
 
@@ -228,9 +227,9 @@ def _judged(
     causes = Causes(ledger=here.ledger, chains=here.chains)
     beside = list(causes.unread.items()) if places else []
     beside += [(str(place), why) for place, _, why in causes.left_out(here.now) if str(place) in places]
-    problems += [
+    problems += (
         found(where, one.code, f"may discharge nothing: {name}: {one.what}", one.remedy) for name, one in beside
-    ]
+    )
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
     since, now = taken_before(sections, draft), utc(here.now)
