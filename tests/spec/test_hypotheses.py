@@ -13,6 +13,7 @@ from tests.ledgers import sealed
 from weighbridge.spec.amendments import Amendment, Landing, Section
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.claims import CONDITION, contradicted
+from weighbridge.spec.drafting import HEADS
 from weighbridge.spec.reading import Known
 
 KNOWN = Known(bundles=Bundles(), stood={})
