@@ -71,11 +71,6 @@ def shared_names() -> frozenset[str]:
     return frozenset(table(TABLE)["shared"].split())
 
 
-def found(text: str) -> Iterator[SecretRule]:
-    """Return every rule that a text breaks, never the secret itself."""
-    return (rule for rule in suspected(text.lower(), rules) if rule.pattern.search(text))
-
-
 def withheld(text: str, key: bytes) -> str:
     """Return a text with `[withheld:RULE-<12 hex>]` in the place of every secret, another for each; URLs are bare."""
 
@@ -160,8 +155,7 @@ class Hit:
 
 def own_key() -> bytes:
     """Read the person's pseudonym key, made on demand for its owner alone; a passing one where none can be kept."""
-    file = key_file(os.environ)
-    if file is None:
+    if (file := key_file(os.environ)) is None:
         return passing_key()
     try:
         return read_key(file)
@@ -235,9 +229,9 @@ def redact_canary(item: CanaryResult, redactor: Redactor) -> CanaryResult:
 def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
     """Return what redaction should have taken out of a file of a bundle, or None."""
     text = data.decode("utf-8", errors="replace")
-    rule = next(found(text), None)
-    if rule is not None:
-        return Hit(rule.name, name)
+    for rule in suspected(text.lower(), rules):
+        if rule.pattern.search(text):
+            return Hit(rule.name, name)
     if any(prefix in text and _path_pattern(prefix).search(text) for prefix, _ in redactor.paths):
         return Hit("known-path", name)
     if ABSOLUTE.search(text):

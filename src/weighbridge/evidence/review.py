@@ -199,8 +199,7 @@ def rederivation(bundle: Bundle) -> Answer:
     changed = []
     for sealed, now in zip(bundle.findings, findings_from_json(loads(again)), strict=False):
         old, new = finding_to_json(sealed), finding_to_json(now)
-        fields = ", ".join(key for key in old if dumps(old[key]) != dumps(new[key]))
-        if fields:
+        if fields := ", ".join(key for key in old if dumps(old[key]) != dumps(new[key])):
             was, judged = (f"{one.verdict.outcome} ({one.verdict.code})" for one in (sealed, now))
             changed.append(f"{sealed.gate}[{sealed.instance}]: sealed {was}, judged again {judged}; {fields}")
     says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"

@@ -49,8 +49,7 @@ def signatures_in(folder: manifest.BundleFolder, stated: bytes) -> dict[str, byt
     signed: dict[str, bytes] = {}
     for name in names:
         data = folder.read(name, limit)
-        found = FORM.fullmatch(data)
-        if found is None:
+        if (found := FORM.fullmatch(data)) is None:
             what = f"is no DSSE envelope of {PAYLOAD_TYPE} with one {ALGORITHM} signature, in its one form"
             raise BundleError("signature-form", what, where=name, remedy=REMOVE)
         keyid, signature = found["keyid"].decode(), base64.b64decode(found["sig"])

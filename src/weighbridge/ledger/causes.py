@@ -119,11 +119,10 @@ def _subjects(names: Iterable[str], instance: str, subjects: Sequence[BoundSubje
 def _earned(entry: LedgerEntry, before: Standing, seen: BundleEvidence) -> tuple[LedgerStep, model.Status]:
     """Return what evidence earns an entry; what it earned when its bundle was sealed stays earned."""
     at, digest = moment(entry.recorded_at), entry.contract_digest
-    if seen.as_sealed != seen:
-        with contextlib.suppress(LedgerError):
-            then = fold.advance(before, seen.as_sealed, now=at, contract_digest=digest)
-            if then == (entry.step, entry.after):
-                return then
+    with contextlib.suppress(LedgerError):
+        then = fold.advance(before, seen.as_sealed, now=at, contract_digest=digest)
+        if then == (entry.step, entry.after):
+            return then
     return fold.advance(before, seen, now=at, contract_digest=digest)
 
 
@@ -203,8 +202,7 @@ class Causes:
 
     def open(self, short: str) -> Bundle:
         """Return a whole bundle by the first 12 digits of its id, judged again where its kinds are here."""
-        path = self.folders.get(short)
-        if path is None:
+        if (path := self.folders.get(short)) is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
         opened = open_bundle(path)
         for problem in (*filter(None, [self.unread.get(path.name)]), *opened.problems):
@@ -312,8 +310,7 @@ class Causes:
                 what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
                 raise LedgerError("no-bundle", what, remedy=RESTORE)
         elif entry.step is LedgerStep.DISCHARGE:
-            text = self.landed.get(entry.cause)
-            if text is None:
+            if (text := self.landed.get(entry.cause)) is None:
                 what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
                 raise LedgerError("no-amendment", what, remedy=RESTORE)
             shown = [self.shown(found) for found in dict.fromkeys(CITED.findall(text))]
@@ -326,8 +323,7 @@ class Causes:
     def _demand_move(self, entry: LedgerEntry, before: Standing) -> None:
         shown = self.shown(entry.cause)
         at, name = shown.known_as(entry.place), f"bundle {entry.cause[:12]}"
-        seen = shown.evidence.get(at)
-        if seen is None:
+        if (seen := shown.evidence.get(at)) is None:
             raise LedgerError("unearned", f"{name} did not judge it")
         if (entry.outcome, entry.evidence_at) != (seen.outcome, utc(seen.at)):
             what = f"says {entry.outcome} of {entry.evidence_at}; {name} came to {seen.outcome} of {utc(seen.at)}"

@@ -225,10 +225,8 @@ def advance(
         raise LedgerError("trials", f"a PASS that was not shown able to fail: {survivor or 'none was caught'}")
     if not evidence.live:
         if status is not DRAFT:
-            what, remedy = f"a PASS without live evidence moves nothing from {status}", ""
-            if evidence.reported:
-                what, remedy = f"a PASS of a reported run or trace moves nothing from {status}", WATCH
-            raise LedgerError("not-live", what, remedy=remedy)
+            of, remedy = ("of a reported run or trace", WATCH) if evidence.reported else ("without live evidence", "")
+            raise LedgerError("not-live", f"a PASS {of} moves nothing from {status}", remedy=remedy)
         return LedgerStep.MOVE, PARTIAL
     _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[LedgerStep.MOVE]:

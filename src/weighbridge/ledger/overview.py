@@ -177,8 +177,7 @@ def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) ->
     if judged:
         yield f"judge part changed: {', '.join(judged)}"
     with contextlib.suppress(LimitsError):  # limits of another version of the kind, which is reported
-        loosened = [what for _, what in looser(old, new)]
-        if loosened:
+        if loosened := [what for _, what in looser(old, new)]:
             yield f"loosened: {'; '.join(loosened)}"
 
 

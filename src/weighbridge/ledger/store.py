@@ -114,8 +114,7 @@ class Ledger:
             entries[digest] = entry
         after = fold.history(entries)
         for digest, entry in entries.items():
-            refused = illegal(entry, entries, fold.stood(entry, after))
-            if refused is not None:
+            if (refused := illegal(entry, entries, fold.stood(entry, after))) is not None:
                 at = (folder / file_name(entry.seq, digest)).relative_to(self.root).as_posix()
                 problems.append(BundleError(refused.code, refused.what, where=at))
         return entries, tuple(problems)
@@ -144,8 +143,7 @@ def digest_of(entry: LedgerEntry) -> str:
 
 def illegal(entry: LedgerEntry, entries: Entries, before: Standing) -> LedgerError | None:
     """Return why an entry may not stand among the others, after `before`, or None where it may."""
-    missing = [parent for parent in entry.parents if parent not in entries]
-    if missing:
+    if missing := [parent for parent in entry.parents if parent not in entries]:
         return LedgerError("missing-parent", f"names the parent {missing[0][:12]}, which is not there")
     if entry.seq != 1 + before.seq:
         return LedgerError("seq", f"has the number {entry.seq}, its parents call for another")
@@ -181,8 +179,7 @@ def _unearned(entry: LedgerEntry, before: Standing) -> LedgerError | None:
 
 
 def _read(path: Path, shown: str) -> tuple[str, LedgerEntry]:
-    named = NAME.fullmatch(path.name)
-    if named is None:
+    if (named := NAME.fullmatch(path.name)) is None:
         raise BundleError("extra-file", "is no entry of a ledger", where=shown)
     data = read_regular(path, shown, 64 << 10)
     digest = sha256(data)

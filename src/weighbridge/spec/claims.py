@@ -179,8 +179,7 @@ def _logarithms(text: Text) -> Iterator[Found]:
 
 
 def _logarithm(text: Text, line: int, formula: str, value: str, named: str) -> Iterator[Found]:
-    found = computed(formula)
-    if found is None:
+    if (found := computed(formula)) is None:
         return
     exact, unit = found
     other = "log2" if formula.startswith("ln") else "ln"

@@ -227,6 +227,5 @@ def _is_not(bundles: Sequence[Bundle], mine: Sequence[Cited]) -> Iterator[str]:
         verdict, named = one.finding.verdict, f"`{one.gate.id}` on {one.finding.instance}"
         if verdict.outcome is not model.Outcome.PASS:
             yield f"- A pass of {named}: it is {verdict.outcome} ({printed(verdict.code)})."
-    idle = sum(trial.result is model.TrialResult.UNTRIED for one in mine for trial in one.finding.trials)
-    if idle:
+    if idle := sum(trial.result is model.TrialResult.UNTRIED for one in mine for trial in one.finding.trials):
         yield f"- Tried against {idle} trials that had nothing to break here; the bundle names each."

@@ -74,9 +74,9 @@ def check_spec(here: Here) -> Looked:
     problems = [*structure(sections)]
     counted: Counter[str] = Counter(sections=len(sections))
     for one in sections:
-        wrong, looked = check_landed(here, one, sections)
-        problems += wrong
-        counted.update(looked)
+        looked = check_landed(here, one, sections)
+        problems += looked.problems
+        counted.update(looked.counted)
     refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
     for place, stood in history(here.chains).items():
         entries = here.chains[place]
@@ -94,16 +94,17 @@ def check_spec(here: Here) -> Looked:
     return Looked(problems=tuple(sorted(set(problems))), counted=counted)
 
 
-def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[Found, ...], Mapping[str, int]]:
-    """Check a landed section as of its landing; return what is wrong, and how much was looked at."""
+def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> Looked:
+    """Check a landed section as of its landing."""
     landing, where = one.about.landing, str(one.path)
     if one.digest not in {other.digest for other in sections}:
-        return (found(where, "not-landed", "is not among the landed sections", f"they are in {AMENDMENTS}/"),), {}
+        wrong = found(where, "not-landed", "is not among the landed sections", f"they are in {AMENDMENTS}/")
+        return Looked(problems=(wrong,), counted={})
     try:
         before = history(here.chains, landing.heads)
         mine = cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates)
     except WeighbridgeError as problem:
-        return (found(where, problem.code, problem.what, problem.remedy),), {}
+        return Looked(problems=(found(where, problem.code, problem.what, problem.remedy),), counted={})
     stood = discharged(before, landing.discharges)
     since = taken_before(sections, one)
     known = Known(bundles=here.bundles, stood=stood, at=landing.at, refuted=since, strict=True, frozen=True)
@@ -120,7 +121,7 @@ def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> tuple
             what = f"the ledger does not have that it discharged {name}"
             remedy = f"finish its landing: weighbridge amend land {one.path}"
             problems.append(found(where, "not-discharged", what, remedy))
-    return tuple(problems), looked.counted
+    return Looked(problems=tuple(problems), counted=looked.counted)
 
 
 def _landed_on(one: Section, sections: Sequence[Section]) -> list[Section]:
@@ -185,8 +186,8 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
                 sweep(place)
             sections = landed(folder)
             if draft.about.landed is not None:  # landed again: what a crash left undone is done
-                problems, _ = check_landed(here, draft, sections)
-                problems = tuple(one for one in problems if one.code != "not-discharged")
+                looked = check_landed(here, draft, sections)
+                problems = tuple(one for one in looked.problems if one.code != "not-discharged")
                 if any(not one.warning for one in problems):
                     return None, problems
                 _discharge(here, draft)
@@ -313,8 +314,7 @@ def check_file(here: Here, path: Path) -> Looked:
     if text.startswith("---\n") and SCHEMA in text.partition("\n---\n")[0]:
         draft = section_of(path)
         if draft.about.landed is not None:
-            problems, counted = check_landed(here, draft, sections)
-            return Looked(problems=problems, counted=counted)
+            return check_landed(here, draft, sections)
         section, problems = _judged(here, draft, sections, run_commands=False)
         rest = tuple(one for one in problems if one.code not in ("premise-not-run", "evidence-not-kept"))
         return Looked(problems=rest, counted={"drafts": 1, "citations": section.text.count("[ev:")})
