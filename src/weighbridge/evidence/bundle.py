@@ -179,21 +179,36 @@ def open_bundle(
     read = partial(Opened, path=path, folder=folder, id=sha256(data))
     named = FOLDER.fullmatch(folder.name)
     try:
-        anchor = _anchor(data, named, given, recorded)
-        stated = _stated(data, named)
+        stated, anchor = _stated(data, named, given, recorded)
     except WeighbridgeError as refused:
         return read(problems=(BundleError(refused.code, refused.what, where=statement.FILE, remedy=refused.remedy),))
     files, problems = manifest.read_folder(folder, stated.manifest)
     return read(anchor=anchor, statement=stated, files=files, problems=problems)
 
 
-def _stated(data: bytes, named: re.Match[str] | None) -> Predicate:
+def _stated(
+    data: bytes, named: re.Match[str] | None, given: str = "", recorded: Collection[str] = ()
+) -> tuple[Predicate, str]:
+    """Read a statement; return it, and what but its folder's name vouches for its id, "" for nothing."""
+    found, anchor = sha256(data), ""
+    for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
+        if not found.startswith(wanted):
+            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: the statement was changed after sealing"
+            changed = BundleError("id-mismatch", what, remedy="fetch the bundle again from where it was recorded")
+            raise manifest.changed_by_git(statement.FILE, data, wanted) or changed
+    if found in recorded:
+        anchor = "the ledger names this id"
+    elif given:
+        anchor = "it is the id that was given"
+    elif named is None:
+        what = "has no id in its folder's name to be compared with; give the one that you were told: --id ID12"
+        raise BundleError("not-anchored", what)
     stated = statement.from_bytes(data)
     if named is not None and not named[0].startswith(f"{stated.finished[:10]}-{stated.contract.id}-"):
         what = f"is of {stated.contract.id}, finished {stated.finished[:10]}: its folder's name says otherwise"
-        remedy = f"name the folder {folder_name(stated, sha256(data))}"
+        remedy = f"name the folder {folder_name(stated, found)}"
         raise BundleError("folder-name", what, where=statement.FILE, remedy=remedy)
-    return stated
+    return stated, anchor
 
 
 def read_statement(path: Path) -> tuple[str, Predicate]:
@@ -203,8 +218,7 @@ def read_statement(path: Path) -> tuple[str, Predicate]:
         remedy = "name it as it was sealed, DATE-CONTRACT-ID12, or take it out of the folder"
         raise BundleError("not-a-bundle", "is a link" if named else "is no bundle's name", remedy=remedy)
     data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
-    _anchor(data, named, "", ())
-    return sha256(data), _stated(data, named)
+    return sha256(data), _stated(data, named)[0]
 
 
 def folder_name(stated: Predicate, found: str) -> str:
@@ -304,24 +318,6 @@ def _json(files: Mapping[str, bytes], name: str) -> Fields:
     if not isinstance(data, Mapping):
         raise BundleError("structure", "is not a mapping", where=name)
     return data
-
-
-def _anchor(data: bytes, named: re.Match[str] | None, given: str, recorded: Collection[str]) -> str:
-    """Return what, outside the bundle, vouches for a statement's id; nothing where its folder's name alone does."""
-    found = sha256(data)
-    for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
-        if not found.startswith(wanted):
-            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: the statement was changed after sealing"
-            changed = BundleError("id-mismatch", what, remedy="fetch the bundle again from where it was recorded")
-            raise manifest.changed_by_git(statement.FILE, data, wanted) or changed
-    if found in recorded:
-        return "the ledger names this id"
-    if given:
-        return "it is the id that was given"
-    if named is not None:
-        return ""
-    what = "has no id in its folder's name to be compared with; give the one that you were told: --id ID12"
-    raise BundleError("not-anchored", what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

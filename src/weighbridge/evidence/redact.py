@@ -66,11 +66,6 @@ def personal() -> tuple[SecretRule, ...]:
     return tuple(SecretRule(*row) for row in table(TABLE)["personal"])
 
 
-def shared_names() -> frozenset[str]:
-    """Return the names that hide nobody: machines share them, or contracts use them as words."""
-    return frozenset(table(TABLE)["shared"].split())
-
-
 def withheld(text: str, key: bytes) -> str:
     """Return a text with `[withheld:RULE-<12 hex>]` in the place of every secret, another for each; URLs are bare."""
 
@@ -176,7 +171,8 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
     telling = [word for word in names if len(word) >= 4 and not word.isdigit()]
-    kept = {word: names[word] for word in telling if word.lower() not in shared_names()}
+    shared = table(TABLE)["shared"].split()  # names that hide nobody
+    kept = {word: names[word] for word in telling if word.lower() not in shared}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
     given = (local_path(word.rpartition("=")[2]) for word in named)
     folders_named = {path.parent for path in given if path is not None and path.is_absolute()}

@@ -43,6 +43,7 @@ class Unfit(enum.StrEnum):
 
 
 Digests: TypeAlias = tuple[str, ...]  # of a subject's files, sorted
+Sealed: TypeAlias = Fields | WeighbridgeError  # the environment of a bundle, or why it cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +142,10 @@ class LaneEvidence:
         (code, why), older = unfit[0], len(unfit) - 1
         return blocked_for(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 
-    def _sealed_by(
-        self, lanes: Collection[str], contract: str
-    ) -> Iterator[tuple[str, Predicate, Fields | WeighbridgeError]]:
+    def _sealed_by(self, lanes: Collection[str], contract: str) -> Iterator[tuple[str, Predicate, Sealed]]:
         """Yield the bundles of a contract that one of the lanes sealed, or may have sealed, the newest first."""
         for bundle in reversed([known for known, one in self.causes.stated.items() if one.contract.id == contract]):
-            environment: Fields | WeighbridgeError = {}
+            environment: Sealed = {}
             try:
                 data = loads(self.causes.sealed(bundle, manifest.ENVIRONMENT), where=manifest.ENVIRONMENT)
                 environment = data if isinstance(data, Mapping) else environment
@@ -155,9 +154,7 @@ class LaneEvidence:
             if isinstance(environment, WeighbridgeError) or environment.get(LANE) in lanes:
                 yield bundle, self.causes.stated[bundle], environment
 
-    def _finding(
-        self, bundle: str, stated: Predicate, lane: Fields | WeighbridgeError, asked: Wanted
-    ) -> Decided | tuple[Unfit, str]:
+    def _finding(self, bundle: str, stated: Predicate, lane: Sealed, asked: Wanted) -> Decided | tuple[Unfit, str]:
         """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
         if isinstance(lane, WeighbridgeError):
             return Unfit.UNPROVEN, f"cannot be believed: {lane.where} {lane.what}"

@@ -33,18 +33,14 @@ class LedgerStep(enum.StrEnum):
 
 # The whole table. A renewal puts newer evidence under a status. What was discharged under another contract or kind is
 # ACTIVE again, for the section that did it does not speak of this one.
-EDGES: Mapping[LedgerStep, frozenset[tuple[Status | None, Status]]] = {
-    LedgerStep.DECLARE: frozenset({(None, DRAFT)}),
-    LedgerStep.MOVE: frozenset(
-        {(DRAFT, PARTIAL), (DRAFT, ACTIVE), (PARTIAL, ACTIVE), (REGRESSED, ACTIVE)}
-        | {(status, REGRESSED) for status in (DRAFT, PARTIAL, ACTIVE, DISCHARGED)}
-    ),
-    LedgerStep.RENEW: frozenset(
-        {(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}
-    ),
-    LedgerStep.DISCHARGE: frozenset({(ACTIVE, DISCHARGED)}),
-    LedgerStep.RETIRE: frozenset((status, RETIRED) for status in STATUS_ORDER if status is not RETIRED),
-    LedgerStep.RECONCILE: frozenset((status, status) for status in STATUS_ORDER),
+EDGES: Mapping[LedgerStep, set[tuple[Status | None, Status]]] = {
+    LedgerStep.DECLARE: {(None, DRAFT)},
+    LedgerStep.MOVE: {(DRAFT, PARTIAL), (DRAFT, ACTIVE), (PARTIAL, ACTIVE), (REGRESSED, ACTIVE)}
+    | {(status, REGRESSED) for status in (DRAFT, PARTIAL, ACTIVE, DISCHARGED)},
+    LedgerStep.RENEW: {(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)},
+    LedgerStep.DISCHARGE: {(ACTIVE, DISCHARGED)},
+    LedgerStep.RETIRE: {(status, RETIRED) for status in STATUS_ORDER if status is not RETIRED},
+    LedgerStep.RECONCILE: {(status, status) for status in STATUS_ORDER},
 }
 
 

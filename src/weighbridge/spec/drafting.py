@@ -115,14 +115,8 @@ def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: P
         ("### Figures", _figures(mine)),
         ("### Device", _device(bundles)),
         ("### Impact, gate by gate", _impact(bundles, stood, earned)),
-        (
-            "### Hypotheses",
-            (f"{AUTHOR} {DECIDED} -->", *HYPOTHESES),
-        ),
-        (
-            "### Next experiment",
-            (f"{AUTHOR} {UNDECIDED} -->", *EXPERIMENT),
-        ),
+        ("### Hypotheses", (f"{AUTHOR} {DECIDED} -->", *HYPOTHESES)),
+        ("### Next experiment", (f"{AUTHOR} {UNDECIDED} -->", *EXPERIMENT)),
         ("### Evidence", (line for of in bundles for line in _evidence(of))),
         (f"### {NOT}", dict.fromkeys(_is_not(bundles, mine))),
     )

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -28,9 +28,9 @@ from weighbridge.spec import amendments
 from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, versions, written
 from weighbridge.spec.citations import KEPT, Bundles
 from weighbridge.spec.claims import contradicted, look
-from weighbridge.spec.drafting import AUTHOR, Cited, cited
+from weighbridge.spec.drafting import AUTHOR, Cited, Earned, Places, cited
 from weighbridge.spec.reading import Known, Looked, found
-from weighbridge.spec.tally import BEGIN, END, Stood, block, discharged, history, place_in
+from weighbridge.spec.tally import BEGIN, END, block, discharged, history, place_in
 
 AMENDMENTS = "amendments"
 BASE, SPEC = "base.md", "SPEC.md"
@@ -52,9 +52,7 @@ class Here:
         return self.ledger.chains()
 
 
-def earned(
-    mine: Iterable[Cited], stood: Mapping[LedgerPlace, Stood], now: datetime, *, then: bool = False
-) -> frozenset[LedgerPlace]:
+def earned(mine: Iterable[Cited], stood: Places, now: datetime, *, then: bool = False) -> Earned:
     """Return the places that a section about these findings discharges: ACTIVE ones, by a fresh live PASS."""
     places = set()
     for one in mine:
