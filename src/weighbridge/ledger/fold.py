@@ -230,11 +230,8 @@ def advance(
     # Newer evidence keeps a gate from being STALE: under another contract or kind, or where the gate says when.
     other = (evidence.contract_digest, evidence.kind_version) != (standing.contract_digest, standing.kind_version)
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
-    if (
-        status in (ACTIVE, DISCHARGED)
-        and (later or (other and evidence.at == standing.evidence_at))
-        and (other or evidence.max_age_days is not None or evidence.stale_on)
-    ):
+    later = later or (other and evidence.at == standing.evidence_at)
+    if later and (other or evidence.max_age_days is not None or evidence.stale_on):
         return LedgerStep.RENEW, ACTIVE if other else status
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 

@@ -97,8 +97,7 @@ def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool
             at = _stood(place, known, causes, contracts.get(place.contract), now)
             doubts = [f"bundles/{name} cannot be read: {one.what}" for name, one in causes.unread.items()]
             doubts += [f"{why.what}: {why.remedy}" for at_, _, why in left_out if at_ == place]
-            at = replace(at, stale=(*at.stale, *doubts))
-            found.setdefault((place.contract, place.gate), []).append(at)
+            found.setdefault((place.contract, place.gate), []).append(replace(at, stale=(*at.stale, *doubts)))
     known_here = {contract for contract, _ in found} & contracts.keys()
     declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
     keys = sorted({*found, *declared})

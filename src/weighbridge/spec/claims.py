@@ -54,8 +54,7 @@ def _cited(text: Text) -> Iterator[Found]:
             if one.files:
                 yield from _files(text, unit, one)
             if one.formula and computed(one.formula) is None:
-                what = f"{one.formula!r} is no ln, log2 or log10 of a number"
-                yield text.found(unit.line, "citation-form", what)
+                yield text.found(unit.line, "citation-form", f"{one.formula!r} is no ln, log2 or log10 of a number")
             if one.formula:
                 yield from _logarithm(text, unit.line, one.formula, one.text, one.unit)
             if one.id and one.id not in sound:

@@ -124,8 +124,7 @@ def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> d
     found, nowhere = dict[str, Members](), set[str]()
     for contract in contracts:
         for gate in contract.gates:
-            place = (contract.id, gate.id)
-            mine = [(key, one) for key, one in stood.items() if (key.contract, key.gate) == place]
+            mine = [(key, one) for key, one in stood.items() if (key.contract, key.gate) == (contract.id, gate.id)]
             for name in gate.binds:
                 found.setdefault(name, []).extend(mine)
             nowhere |= set(gate.binds) if not mine else set()
