@@ -201,9 +201,8 @@ class LaneEvidence:
         return ""
 
     def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
-        if by not in self.trees:
-            self.trees[by] = self.project.lane(by).trees()
-        if was.keys() != (here := self.trees[by]).keys():
+        here = self.trees.get(by) or self.trees.setdefault(by, self.project.lane(by).trees())
+        if was.keys() != here.keys():
             return Unfit.TREE, f"was measured when the paths of lane {by} were {', '.join(sorted(was))}"
         for path, digest in here.items():
             name = f"all that is tracked (the lane {by} has no paths)" if (path,) == EVERYTHING else path
