@@ -35,7 +35,7 @@ from weighbridge.recorder.run_directory import DIAGNOSTICS
 from weighbridge.report import attestations
 from weighbridge.run_logs import json_log
 from weighbridge.spec.amendments import KINDS, PREMISES, Amendment, Landing
-from weighbridge.spec.hypotheses import STATES
+from weighbridge.spec.claims import STATES
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"

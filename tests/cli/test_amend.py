@@ -37,8 +37,7 @@ from weighbridge.evidence.statement import Tool
 from weighbridge.gates import KINDS
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import section_of
-from weighbridge.spec.landed_sections import Here
-from weighbridge.spec.landing import land
+from weighbridge.spec.landing import Here, land
 
 IMPORT = (data_path("contracts") / "checkpoint-import.yaml").read_text().replace("id: checkpoint-import", "id: mine")
 TIME = """weighbridge: contract/v0
@@ -817,7 +816,7 @@ def test_every_premise_is_looked_at_again_and_a_stale_one_says_what_was_found(ke
 
 
 def test_a_command_that_does_not_end_is_stopped(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weighbridge.spec.premises.SECONDS", 0.2)
+    monkeypatch.setattr("weighbridge.spec.amendments.SECONDS", 0.2)
     for name, argv, found in (("a", '["sleep", "60"]', "nothing within"), ("b", '["no-such"]', "does not start")):
         draft = kept.draft(name)
         premise = f"premises:\n- {{kind: command, argv: {argv}, expect: x}}\n"

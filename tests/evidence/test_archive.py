@@ -24,8 +24,9 @@ from tests.evidence import drafts
 
 from weighbridge.core import Series
 from weighbridge.core.errors import BundleError
-from weighbridge.evidence.archive import PackedFolder, pack, read_archive
+from weighbridge.evidence.archive import pack, read_archive
 from weighbridge.evidence.bundle import Bundle, files_of, seal, unseal, whole
+from weighbridge.evidence.disk import PackedFolder
 from weighbridge.evidence.review import Against, State, verify
 
 

@@ -27,9 +27,9 @@ from weighbridge.evidence.redact import (
     redact_json,
     redact_measured,
     redactor_here,
+    rules,
     scan,
 )
-from weighbridge.evidence.secret_rules import rules
 
 KEY = b"k" * 32
 ADA = Redactor(

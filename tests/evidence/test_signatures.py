@@ -35,8 +35,8 @@ from tests.evidence.test_review import NOW
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import BundleError, UsageError
 from weighbridge.evidence import manifest, signatures
-from weighbridge.evidence.archive import PackedFolder
 from weighbridge.evidence.bundle import Bundle, files_of, seal, whole
+from weighbridge.evidence.disk import PackedFolder
 from weighbridge.evidence.review import Answer, State, verify
 
 K = "0123456789abcdef" * 4

@@ -23,9 +23,9 @@ from tests.robustness.worlds import EVIDENCE, LEDGER, SPEC, WORLDS
 
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.evidence import signatures, statement
-from weighbridge.evidence.archive import PackedFolder, pack
+from weighbridge.evidence.archive import pack
 from weighbridge.evidence.bundle import files_of, seal, unseal, whole
-from weighbridge.evidence.disk import DiskFolder
+from weighbridge.evidence.disk import DiskFolder, PackedFolder
 from weighbridge.ledger.audit import check
 from weighbridge.spec.amendments import landed
 

@@ -20,8 +20,7 @@ from weighbridge.ledger.fold import ACTIVE, DISCHARGED, fold
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import Amendment, landed, written
-from weighbridge.spec.landed_sections import Here, check_spec
-from weighbridge.spec.landing import land
+from weighbridge.spec.landing import Here, check_spec, land
 
 EVIDENCE, SPEC = Path("evidence"), Path("spec")
 LEDGER = Ledger(EVIDENCE / "ledger")

@@ -12,7 +12,8 @@ from tests.ledgers import sealed
 
 from weighbridge.spec.amendments import Amendment, Landing, Section
 from weighbridge.spec.citations import Bundles
-from weighbridge.spec.hypotheses import CONDITION, HEADS, contradicted
+from weighbridge.spec.claims import CONDITION, contradicted
+from weighbridge.spec.drafting import HEADS
 from weighbridge.spec.reading import Known
 
 KNOWN = Known(bundles=Bundles(), stood={})

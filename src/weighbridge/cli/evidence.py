@@ -18,13 +18,12 @@ from weighbridge.core import ExitCode, Json, Outcome, UsageError, exit_code, is_
 from weighbridge.core import show as shown
 from weighbridge.core.canonical import dumps, json_value, sha256
 from weighbridge.core.project import local, root
-from weighbridge.evidence import prune, review, signatures, statement
-from weighbridge.evidence.archive import PackedFolder, pack
-from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, unseal, whole
+from weighbridge.evidence import review, signatures, statement
+from weighbridge.evidence.archive import pack
+from weighbridge.evidence.bundle import BUNDLES, cited_in, decode, files_of, folder_name, remove, stored, unseal, whole
 from weighbridge.evidence.codec import finding_to_json
-from weighbridge.evidence.difference import differences
-from weighbridge.evidence.disk import disk_error, link_new
-from weighbridge.evidence.review import Against, Answer, Answers, State
+from weighbridge.evidence.disk import PackedFolder, disk_errors, link_new
+from weighbridge.evidence.review import Against, Answer, Answers, State, differences
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
 from weighbridge.report import INDENT, bound_as, capped, heading, outcome_line
@@ -206,10 +205,8 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
     opened = whole(bundle, given)
     assert opened.statement is not None
     data = pack(PackedFolder(folder_name(opened.statement, opened.id), files_of(opened)))
-    try:
+    with disk_errors("the archive", archive):
         link_new(archive, data)
-    except OSError as problem:
-        raise disk_error(problem, "the archive", archive) from None
     tell([printable(f"{archive}: {len(data)} bytes, sha256 {sha256(data)}")])
 
 
@@ -241,16 +238,16 @@ def prune_bundles(days: int | None, last: int | None, *, dry_run: bool) -> None:
         remedy = "give --older-than DAYS, --keep-last N, or both"
         raise UsageError("prune-what", "nothing says which bundles are to go", remedy=remedy)
     here, store = root(Path()), local()
-    cited = prune.cited_in(here)
+    cited = cited_in(here)
     for ledger in (Ledger(folder / "ledger") for folder in (here / "evidence", store) if is_folder(folder / "ledger")):
         cited |= dict.fromkeys(ledger.causes(), "the ledger")
-    bundles = prune.stored(store / BUNDLES, cited)
+    bundles = stored(store / BUNDLES, cited)
     before = None if days is None else dt.datetime.now(dt.UTC).date() - dt.timedelta(days=days)
-    old = tuple(prune.dispensable(bundles, before=before, last=last or 0))
+    old = [one for one in bundles[last or 0 :] if before is None or one.date < before]
     going = [one for one in old if not one.cited_by]
     for one in going:
         if not dry_run:
-            prune.remove(one)
+            remove(one)
         tell([printable(f"{'would remove' if dry_run else 'removed'} {one.path}: {one.size} bytes")])
     tell(printable(f"kept {one.path}: named in {one.cited_by}") for one in old if one.cited_by)
     done, size = "would be removed" if dry_run else "removed", sum(one.size for one in going)

@@ -17,7 +17,7 @@ from typing import IO, NamedTuple, NoReturn
 
 from weighbridge.core import BundleError, dataclass, quoted, sha256
 from weighbridge.evidence import manifest, statement
-from weighbridge.evidence.disk import CHUNK, open_regular
+from weighbridge.evidence.disk import CHUNK, PackedFolder, open_regular
 
 MAX_BYTES = 1 << 30
 MAX_MEMBERS, MAX_NAMES = 1 << 16, 4 << 20  # and the letters of all their names
@@ -35,26 +35,6 @@ UNPACK = (
     "if you trust it, unpack it and name the folder; `weighbridge evidence pack` writes archives that inflate nothing"
 )
 CUT = "is cut short, or bytes follow its end"
-
-
-@dataclass(frozen=True, slots=True)
-class PackedFolder:
-    """The folder of a bundle inside an archive, or of one to be packed: its own name, and its files by name."""
-
-    name: str
-    files: Mapping[str, bytes]
-
-    def read(self, name: str, limit: int) -> bytes:
-        """Return a file, or raise `missing-file` or `too-large`."""
-        if name not in self.files:
-            raise BundleError("missing-file", "is missing", where=name)
-        if len(self.files[name]) > limit:
-            raise BundleError("too-large", f"has more than {limit} bytes", where=name)
-        return self.files[name]
-
-    def names(self) -> Iterator[tuple[str, bool]]:
-        """Yield every name, and that it is a file's: what is none was refused with the archive."""
-        yield from ((name, True) for name in sorted(self.files))
 
 
 def open_archive(path: Path, given: str = "") -> PackedFolder:
@@ -158,11 +138,6 @@ class Members(Mapping[str, bytes]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def inflated(self) -> int:
-        """Return how much all that is packed comes to."""
-        members = map(self.found.__getitem__, self.names)
-        return sum(one.size for one in members if one.deflated or self.archive.zipped)
-
 
 def bundles_in(files: Members, path: Path, given: str = "") -> tuple[PackedFolder, ...]:
     """Return the bundles among an archive's files whose ids begin with `given`; raise `not-a-bundle` for none."""
@@ -171,11 +146,12 @@ def bundles_in(files: Members, path: Path, given: str = "") -> tuple[PackedFolde
     if not chosen:
         what = f"holds {len(roots)} bundles, none of the id {given}" if roots else f"there is no {statement.FILE} in it"
         raise BundleError("not-a-bundle", what, where=str(path), remedy="name the folder or the archive of a bundle")
-    found, names = [], files.names  # those of a folder stand together
+    found, names, archive = [], files.names, files.archive  # those of a folder stand together
     for root in chosen:
         first, last = (cut(names, root, key=lambda name: name[: len(root)]) for cut in (bisect_left, bisect_right))
-        found.append(Members(files.archive, files.found, names[first:last], root))
-    files.archive.bounded(sum(inside.inflated() for inside in found), MAX_PACKED)
+        found.append(Members(archive, files.found, names[first:last], root))
+    inside = (files.found[name] for one in found for name in one.names)
+    archive.bounded(sum(one.size for one in inside if one.deflated or archive.zipped), MAX_PACKED)
     named = (root.rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name) for root in chosen)
     return tuple(map(PackedFolder, named, found))
 

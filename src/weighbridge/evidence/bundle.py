@@ -1,11 +1,12 @@
-"""Bundles: sealed into a folder that cannot be changed unnoticed, all or nothing, and read back without trust."""
+"""Bundles: sealed into a folder that cannot be changed unnoticed, read back without trust, removed from a store."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +18,7 @@ from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.local_files import exists, is_file, is_folder
 from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import codec, manifest, statement
-from weighbridge.evidence.disk import DiskFolder, disk_error, read_regular, write_folder
+from weighbridge.evidence.disk import STAGE, DiskFolder, disk_errors, read_regular, write_folder
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
 
@@ -25,6 +26,8 @@ T = TypeVar("T")
 BUNDLES = "bundles"  # the folder of bundles, in a store
 FOLDER = re.compile(r"(?P<date>\d{4}-\d{2}-\d{2})-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
 ID_SHOWN = 12
+NAMED = re.compile(r"(?<![0-9a-f])[0-9a-f]{12,64}(?![0-9a-f])")  # an id in a text, or its first digits
+LEFT_OUT = ("node_modules", "venv", "site-packages")
 LOG_TAIL = 256 << 10
 PLUGINS_SCHEMA = "weighbridge.plugins/v0"
 # What may be sealed of the machine; nothing else is, whatever is handed in.
@@ -49,8 +52,8 @@ class BundleDraft:
     findings: tuple[Finding, ...]
     tool: Tool
     host: str
-    started: datetime
-    finished: datetime
+    started: dt.datetime
+    finished: dt.datetime
     command: tuple[str, ...] = ()
     environment: Fields = field(default_factory=dict)
     plugins: tuple[Plugin, ...] = ()
@@ -91,10 +94,8 @@ def _written(draft: BundleDraft, into: Path, redactor: Redactor) -> Path:
     name = folder_name(predicate, sha256(stated))
     target = into / name
     if not target.exists():
-        try:
-            target = write_folder(into, name, whole)
-        except OSError as problem:
-            raise disk_error(problem, "the bundle", into) from None
+        with disk_errors("the bundle", into):
+            write_folder(into, name, whole)
     return target
 
 
@@ -105,14 +106,13 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
         body, named = codec.encode_measured(item)
         files[manifest.measurement_file(key)] = dumps({"key": key, "measured": body})
         arrays |= named
-    logs: dict[str, bytes] = {}
     for name, text in draft.logs.items():
         slug = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_"
         data = redactor.log(text).encode("utf-8", errors="replace")
         if len(data) > LOG_TAIL:  # its end is kept, in whole lines
             tail = data[-LOG_TAIL:].split(b"\n", 1)[-1]
             data = f"[{len(data) - len(tail)} bytes before this were cut]\n".encode() + tail
-        logs[f"{manifest.LOGS}{slug}.txt"] = data
+        files[f"{manifest.LOGS}{slug}.txt"] = data
     brought = {"schema": PLUGINS_SCHEMA, "plugins": [plain(one) for one in draft.plugins]}
     return {
         manifest.CONTRACT_YAML: draft.contract_yaml,
@@ -122,7 +122,6 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
         manifest.ENVIRONMENT: dumps({key: draft.environment[key] for key in draft.environment if key in SEALABLE}),
         **({manifest.PLUGINS: dumps(brought)} if draft.plugins else {}),
         **files,
-        **logs,
         **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
     }
 
@@ -180,22 +179,36 @@ def open_bundle(
     read = partial(Opened, path=path, folder=folder, id=sha256(data))
     named = FOLDER.fullmatch(folder.name)
     try:
-        anchor = _anchor(data, named, given, recorded)
-        stated = _stated(data, named)
+        stated, anchor = _stated(data, named, given, recorded)
     except WeighbridgeError as refused:
-        problem = BundleError(refused.code, refused.what, where=statement.FILE, remedy=refused.remedy)
-        return read(problems=(problem,))
+        return read(problems=(BundleError(refused.code, refused.what, where=statement.FILE, remedy=refused.remedy),))
     files, problems = manifest.read_folder(folder, stated.manifest)
     return read(anchor=anchor, statement=stated, files=files, problems=problems)
 
 
-def _stated(data: bytes, named: re.Match[str] | None) -> Predicate:
+def _stated(
+    data: bytes, named: re.Match[str] | None, given: str = "", recorded: Collection[str] = ()
+) -> tuple[Predicate, str]:
+    """Read a statement; return it, and what but its folder's name vouches for its id, "" for nothing."""
+    found, anchor = sha256(data), ""
+    for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
+        if not found.startswith(wanted):
+            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: the statement was changed after sealing"
+            changed = BundleError("id-mismatch", what, remedy="fetch the bundle again from where it was recorded")
+            raise manifest.changed_by_git(statement.FILE, data, wanted) or changed
+    if found in recorded:
+        anchor = "the ledger names this id"
+    elif given:
+        anchor = "it is the id that was given"
+    elif named is None:
+        what = "has no id in its folder's name to be compared with; give the one that you were told: --id ID12"
+        raise BundleError("not-anchored", what)
     stated = statement.from_bytes(data)
     if named is not None and not named[0].startswith(f"{stated.finished[:10]}-{stated.contract.id}-"):
         what = f"is of {stated.contract.id}, finished {stated.finished[:10]}: its folder's name says otherwise"
-        remedy = f"name the folder {folder_name(stated, sha256(data))}"
+        remedy = f"name the folder {folder_name(stated, found)}"
         raise BundleError("folder-name", what, where=statement.FILE, remedy=remedy)
-    return stated
+    return stated, anchor
 
 
 def read_statement(path: Path) -> tuple[str, Predicate]:
@@ -205,8 +218,7 @@ def read_statement(path: Path) -> tuple[str, Predicate]:
         remedy = "name it as it was sealed, DATE-CONTRACT-ID12, or take it out of the folder"
         raise BundleError("not-a-bundle", "is a link" if named else "is no bundle's name", remedy=remedy)
     data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
-    _anchor(data, named, "", ())
-    return sha256(data), _stated(data, named)
+    return sha256(data), _stated(data, named)[0]
 
 
 def folder_name(stated: Predicate, found: str) -> str:
@@ -308,19 +320,44 @@ def _json(files: Mapping[str, bytes], name: str) -> Fields:
     return data
 
 
-def _anchor(data: bytes, named: re.Match[str] | None, given: str, recorded: Collection[str]) -> str:
-    """Return what, outside the bundle, vouches for a statement's id; nothing where its folder's name alone does."""
-    found = sha256(data)
-    for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
-        if not found.startswith(wanted):
-            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: the statement was changed after sealing"
-            changed = BundleError("id-mismatch", what, remedy="fetch the bundle again from where it was recorded")
-            raise manifest.changed_by_git(statement.FILE, data, wanted) or changed
-    if found in recorded:
-        return "the ledger names this id"
-    if given:
-        return "it is the id that was given"
-    if named is not None:
-        return ""
-    what = "has no id in its folder's name to be compared with; give the one that you were told: --id ID12"
-    raise BundleError("not-anchored", what)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One bundle in a store: when it was finished, to the day, and what it takes on the disk."""
+
+    path: Path
+    date: dt.date
+    size: int
+    cited_by: str = ""
+
+
+def stored(store: Path, cited: Mapping[str, str]) -> tuple[Stored, ...]:
+    """List the bundles of a store, newest first; `cited` says who names an id, or its first digits."""
+    known = {id_[:ID_SHOWN]: who for id_, who in cited.items()}
+    named = ((FOLDER.fullmatch(path.name), path) for path in (store.iterdir() if is_folder(store) else ()))
+    found = [(path.stat().st_mtime_ns, match, path) for match, path in named if match and not path.is_symlink()]
+    newest = sorted(found, key=lambda item: (item[1]["date"], item[0]), reverse=True)
+    bundles = []
+    for _, match, path in newest:
+        date, cited_by = dt.date.fromisoformat(match["date"]), known.get(match["id"], "")
+        size = sum(file.stat().st_size for file in path.rglob("*") if is_file(file))
+        bundles.append(Stored(path=path, date=date, size=size, cited_by=cited_by))
+    return tuple(bundles)
+
+
+def cited_in(root: Path) -> dict[str, str]:
+    """Return every id in a Markdown file below a folder, and in which it stands; folders with a dot are left out."""
+    found: dict[str, str] = {}
+    for folder, inside, names in os.walk(root):
+        inside[:] = [name for name in inside if not name.startswith(".") and name not in LEFT_OUT]
+        for path in (Path(folder, name) for name in names if name.endswith(".md")):
+            text = path.read_text("utf-8", errors="replace") if is_file(path) else ""
+            found |= dict.fromkeys(NAMED.findall(text), str(path.relative_to(root)))
+    return found
+
+
+def remove(bundle: Stored) -> None:
+    """Remove a bundle in one step; what a crash leaves is no bundle, and the next writer there clears it away."""
+    import shutil  # loads three compressors
+
+    with disk_errors("the removal of the bundle", bundle.path):
+        shutil.rmtree(bundle.path.rename(bundle.path.with_name(f"{STAGE}{os.urandom(8).hex()}")))

@@ -82,8 +82,7 @@ def _put(code: str, values: Sequence[float], arrays: MutableMapping[str, bytes])
 
 
 def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -> model.Value:
-    known = QUANTITIES.get(quantity)
-    if known is None:
+    if (known := QUANTITIES.get(quantity)) is None:
         raise wrong(f"the quantity {quantity!r} is not known here", at)
     body = closed(data, (str(known.form),), at)[str(known.form)]
     at = (*at, str(known.form))

@@ -7,7 +7,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -120,14 +120,7 @@ def sweep(folder: Path) -> None:
 
 def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file under its name in one step, or raise an OSError: a file of that name is never replaced."""
-    draft = path.with_name(f"{LINK}{os.urandom(8).hex()}")
-    try:
-        write_new(draft, data, mode)
-        os.link(draft, path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-    sync_folder(path.parent)
+    _place(path, data, mode, os.link)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -135,14 +128,19 @@ def replace_file(path: Path, data: bytes) -> None:
     target = path.resolve()
     if target.exists() and not (target.is_file() or target.is_dir()):
         target.write_bytes(data)
-        return
+    else:
+        _place(target, data, 0o644, os.replace)
+
+
+def _place(target: Path, data: bytes, mode: int, by: Callable[[Path, Path], None]) -> None:
+    """Write a file beside its name, and give it that by one system call."""
     draft = target.with_name(f"{LINK}{os.urandom(8).hex()}")
     try:
-        write_new(draft, data)
-        os.replace(draft, target)  # noqa: PTH105 -- one system call
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+        write_new(draft, data, mode)
+        by(draft, target)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
     sync_folder(target.parent)
 
 
@@ -207,6 +205,15 @@ def disk_error(problem: OSError, what: str, where: Path) -> BundleError:
     return BundleError("disk", what, where=str(where), remedy=remedy)
 
 
+@contextlib.contextmanager
+def disk_errors(what: str, where: Path) -> Iterator[None]:
+    """Raise an OSError inside as `disk_error` says it."""
+    try:
+        yield
+    except OSError as problem:
+        raise disk_error(problem, what, where) from None
+
+
 @dataclass(frozen=True, slots=True)
 class DiskFolder:
     """A folder on this disk; links in it are neither followed nor read."""
@@ -232,3 +239,23 @@ class DiskFolder:
                 yield from self.names(f"{name}/")
             else:
                 yield name, entry.is_file(follow_symlinks=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFolder:
+    """A folder inside an archive, or one to be packed: its own name, and its files by name."""
+
+    name: str
+    files: Mapping[str, bytes]
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a file, or raise `missing-file` or `too-large`."""
+        if name not in self.files:
+            raise BundleError("missing-file", "is missing", where=name)
+        if len(self.files[name]) > limit:
+            raise BundleError("too-large", f"has more than {limit} bytes", where=name)
+        return self.files[name]
+
+    def names(self) -> Iterator[tuple[str, bool]]:
+        """Yield every name, and that it is a file's: what is none was refused with the archive."""
+        yield from ((name, True) for name in sorted(self.files))

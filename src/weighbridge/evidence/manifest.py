@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
 
 from weighbridge.core import BundleError, WeighbridgeError, build, dataclass, dumps, loads, plain, sha256
 from weighbridge.evidence import statement
+from weighbridge.evidence.disk import DiskFolder, PackedFolder
 
+BundleFolder: TypeAlias = DiskFolder | PackedFolder  # of files, on a disk or in an archive
 FILE = "MANIFEST.json"
 CONTRACT_YAML = "contract.yaml"
 CONTRACT_JSON = "contract.json"
@@ -77,26 +79,12 @@ def from_bytes(data: bytes) -> Manifest:
     return manifest
 
 
-def _check_names(names: Mapping[str, bytes] | list[str]) -> None:
+def _check_names(names: Collection[str]) -> None:
     for name in names:
         if not NAME.fullmatch(name) or name in (FILE, statement.FILE) or name.startswith(SIGNATURES):
             raise BundleError("file-name", f"{name!r} is no name for a file of a bundle", where=FILE)
     if len({name.lower() for name in names}) != len(names):
         raise BundleError("file-name", "two files differ only in letter case", where=FILE)
-
-
-class BundleFolder(Protocol):
-    """A folder of files, on a disk or in an archive."""
-
-    @property
-    def name(self) -> str:
-        """Return its own name."""
-
-    def read(self, name: str, limit: int) -> bytes:
-        """Return a file of at most `limit` bytes, or raise a BundleError that names it."""
-
-    def names(self) -> Iterator[tuple[str, bool]]:
-        """Yield the name of everything in it that is no folder, and whether it is a regular file."""
 
 
 def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, bytes], tuple[BundleError, ...]]:
@@ -116,14 +104,9 @@ def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, b
             problems.append(BundleError("extra-file", "is not in the manifest", where=name))
     for name, entry in listed.items():
         try:
-            data = folder.read(name, MAX_FILE)
-        except BundleError as unread:
-            problems.append(unread)
-            continue
-        if other := _mismatch(name, data, entry.size, entry.sha256):
-            problems.append(other)
-        else:
-            files[name] = data
+            files[name] = _as_sealed(folder, name, entry.sha256, entry.size)
+        except BundleError as problem:
+            problems.append(problem)
     return files, tuple(problems)
 
 
@@ -131,30 +114,25 @@ def read_file(folder: BundleFolder, manifest_digest: str, name: str) -> bytes:
     """Return one file as the manifest lists it, or raise what was done to either."""
     if (entry := _listed(folder, manifest_digest).get(name)) is None:
         raise BundleError("missing-file", "is not in this bundle", where=name)
-    data = folder.read(name, MAX_FILE)
-    if other := _mismatch(name, data, entry.size, entry.sha256):
-        raise other
-    return data
+    return _as_sealed(folder, name, entry.sha256, entry.size)
 
 
 def _listed(folder: BundleFolder, manifest_digest: str) -> dict[str, ManifestEntry]:
-    data = folder.read(FILE, MAX_FILE)
-    if problem := _mismatch(FILE, data, len(data), manifest_digest):
-        raise problem
+    data = _as_sealed(folder, FILE, manifest_digest)
     try:
         return {entry.path: entry for entry in from_bytes(data).files}
     except WeighbridgeError as problem:
         raise BundleError(problem.code, problem.what, where=FILE) from None
 
 
-def _mismatch(name: str, data: bytes, size: int, digest: str) -> BundleError | None:
-    """Return in what way a file is not the one that was sealed; the usual innocent causes have names."""
-    if len(data) == size and sha256(data) == digest:
-        return None
+def _as_sealed(folder: BundleFolder, name: str, digest: str, size: int | None = None) -> bytes:
+    """Return a file, or raise in what way it is not the one that was sealed; the usual innocent causes have names."""
+    data = folder.read(name, MAX_FILE)
+    if size in (None, len(data)) and sha256(data) == digest:
+        return data
     what = f"has sha256 {sha256(data)[:12]}…, sealed as {digest[:12]}…"
-    if len(data) != size:
-        what = f"has {len(data)} bytes, sealed with {size}"
-    return changed_by_git(name, data, digest) or BundleError("altered", what, where=name)
+    what = what if size in (None, len(data)) else f"has {len(data)} bytes, sealed with {size}"
+    raise changed_by_git(name, data, digest) or BundleError("altered", what, where=name)
 
 
 def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:

@@ -4,25 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import getpass
 import json
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from weighbridge.core import BundleError, CanaryResult, Measured, bare, dataclass, exists, local_path
+from weighbridge.core.data import table
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import SecretRule, personal, rules, shared_names, suspected
+
+TABLE = "evidence/secret_rules"  # the forms of secrets
 
 
-def found(text: str) -> Iterator[SecretRule]:
-    """Return every rule that a text breaks, never the secret itself."""
-    return (rule for rule in suspected(text.lower(), rules) if rule.pattern.search(text))
+@dataclass(frozen=True, slots=True)
+class SecretRule:
+    """A rule: its pattern is compiled and runs only where one of the lower-case `hints` stands in the text."""
+
+    name: str
+    hints: tuple[str, ...]
+    form: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Return the pattern of its form, which `re` keeps."""
+        return re.compile(self.form)
+
+
+@cache
+def rules() -> tuple[SecretRule, ...]:
+    """Return the rules of secrets, read when a text is first looked at: judging again reads no table."""
+    rows = table(TABLE)
+    tokens = ((name, starts, f"(?:{'|'.join(map(re.escape, starts))}){rest}") for name, starts, rest in rows["tokens"])
+    forms = ((*row[:2], re.sub(r"<([A-Z]+)>", lambda one: str(rows["parts"][one[1]]), row[2])) for row in rows["forms"])
+    alone = (
+        (name, tuple(map(str.lower, starts)), rf"(?<![A-Za-z0-9_-]){form}(?![A-Za-z0-9_-])")
+        for name, starts, form in tokens
+    )
+    return tuple(SecretRule(*row) for row in (*alone, *forms))
+
+
+def suspected(lowered: str, among: Callable[[], tuple[SecretRule, ...]]) -> Iterator[SecretRule]:
+    """Yield the rules of which a hint stands in a text, in their order."""
+    at = {at for hint, at in _hints(among) if hint in lowered}
+    return (among()[one] for one in sorted(at))
+
+
+@cache
+def _hints(among: Callable[[], tuple[SecretRule, ...]]) -> tuple[tuple[str, int], ...]:
+    return tuple((hint, at) for at, rule in enumerate(among()) for hint in rule.hints)
+
+
+@cache
+def personal() -> tuple[SecretRule, ...]:
+    """Return the rules of what names a person or a machine."""
+    return tuple(SecretRule(*row) for row in table(TABLE)["personal"])
 
 
 def withheld(text: str, key: bytes) -> str:
@@ -72,7 +113,7 @@ class Redactor:
         for prefix, word in self.paths:
             if prefix in text:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
-        if _may_hold_path(text):
+        if "/" in text or "\\" in text:  # a substring search rules most texts out
             text = ABSOLUTE.sub(self._elsewhere, text)
             text = text if "://" in text else _INSIDE.sub(self._elsewhere, text)
         for name, word in self.names:
@@ -109,8 +150,7 @@ class Hit:
 
 def own_key() -> bytes:
     """Read the person's pseudonym key, made on demand for its owner alone; a passing one where none can be kept."""
-    file = key_file(os.environ)
-    if file is None:
+    if (file := key_file(os.environ)) is None:
         return passing_key()
     try:
         return read_key(file)
@@ -131,7 +171,8 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
     telling = [word for word in names if len(word) >= 4 and not word.isdigit()]
-    kept = {word: names[word] for word in telling if word.lower() not in shared_names()}
+    shared = table(TABLE)["shared"].split()  # names that hide nobody
+    kept = {word: names[word] for word in telling if word.lower() not in shared}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
     given = (local_path(word.rpartition("=")[2]) for word in named)
     folders_named = {path.parent for path in given if path is not None and path.is_absolute()}
@@ -155,7 +196,7 @@ def host_pseudonym(key: bytes) -> str:
 
 def redact_json(value: Any, redactor: Redactor) -> Any:
     """Redact every text in plain JSON, or raise `redaction-collides` where two keys would become the same."""
-    text = functools.cache(redactor.text)
+    text = cache(redactor.text)
 
     def walk(item: Any) -> Any:
         if isinstance(item, str):
@@ -184,21 +225,17 @@ def redact_canary(item: CanaryResult, redactor: Redactor) -> CanaryResult:
 def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
     """Return what redaction should have taken out of a file of a bundle, or None."""
     text = data.decode("utf-8", errors="replace")
-    rule = next(found(text), None)
-    if rule is not None:
-        return Hit(rule.name, name)
+    for rule in suspected(text.lower(), rules):
+        if rule.pattern.search(text):
+            return Hit(rule.name, name)
     if any(prefix in text and _path_pattern(prefix).search(text) for prefix, _ in redactor.paths):
         return Hit("known-path", name)
-    if _may_hold_path(text) and ABSOLUTE.search(text):
+    if ABSOLUTE.search(text):
         return Hit("absolute-path", name)
     forms = (form for word, _ in redactor.names for form in {word, json.dumps(word)[1:-1]})
     if any(form in text and _name_pattern(form).search(text) for form in forms):
         return Hit("known-name", name)
     return None
-
-
-def _may_hold_path(text: str) -> bool:
-    return "/" in text or "\\" in text  # a substring search rules most texts out
 
 
 def _path_pattern(prefix: str) -> re.Pattern[str]:

@@ -1,17 +1,18 @@
-"""Five questions about a bundle, each answered for itself; not proof of honest measuring."""
+"""Five questions about a bundle, each answered for itself, and what differs between two; no proof of honesty."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from weighbridge.contract.resolved import check_limits, digests
-from weighbridge.core import BundleError, UsageError, WeighbridgeError, dumps, is_file, is_folder, loads, model, nearest
+from weighbridge.contract.resolved import check_limits, contract_to_json, digests
+from weighbridge.core import BundleError, Json, UsageError, WeighbridgeError, dumps, loads, model, nearest, plain
 from weighbridge.core.frozen import dataclass, field
+from weighbridge.core.local_files import is_file, is_folder
 from weighbridge.core.plugins import changed, here
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole
@@ -144,10 +145,8 @@ def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
 def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
     """Yield where the statement is not what it states: the contract's identity and digests, and what was judged."""
     stated, found = bundle.statement.contract, digests(bundle.contract)
-    parts = ("whole", "collect", "judge")
-    others = [
-        f"is not the contract stated ({name} part)" for name in parts if getattr(stated, name) != getattr(found, name)
-    ]
+    differ = (name for name in ("whole", "collect", "judge") if getattr(stated, name) != getattr(found, name))
+    others = [f"is not the contract stated ({name} part)" for name in differ]
     if (stated.id, stated.version) != (found.id, found.version):
         others.append("has another id or version than stated")
     if bundle.statement.overridden != bundle.contract.overridden:
@@ -200,8 +199,7 @@ def rederivation(bundle: Bundle) -> Answer:
     changed = []
     for sealed, now in zip(bundle.findings, findings_from_json(loads(again)), strict=False):
         old, new = finding_to_json(sealed), finding_to_json(now)
-        fields = ", ".join(key for key in old if dumps(old[key]) != dumps(new[key]))
-        if fields:
+        if fields := ", ".join(key for key in old if dumps(old[key]) != dumps(new[key])):
             was, judged = (f"{one.verdict.outcome} ({one.verdict.code})" for one in (sealed, now))
             changed.append(f"{sealed.gate}[{sealed.instance}]: sealed {was}, judged again {judged}; {fields}")
     says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"
@@ -316,3 +314,44 @@ def other_versions(bundle: Bundle) -> tuple[str, ...]:
 def brought_otherwise(bundle: Bundle) -> tuple[str, ...]:
     """Return which plug-ins that judging again needs are not here as they were sealed, and what to install."""
     return tuple(said for one in bundle.plugins if one.what in ("kind", "quantity") and (said := changed(one)))
+
+
+FIGURES = ("measured", "limit", "enough", "counted", "of", "figures")
+ABSENT = "absent"
+
+
+def differences(one: Bundle, other: Bundle) -> dict[str, dict[str, tuple[Json, Json]]]:
+    """Return what differs, by subject matter and place; what one of the two does not have is `absent` there."""
+    here, there = _matters(one), _matters(other)
+    found: dict[str, dict[str, tuple[Json, Json]]] = {}
+    for matter, left in here.items():
+        old, new = dict(_leaves(left, "")), dict(_leaves(there[matter], ""))
+        places = [place for place in {**old, **new} if dumps(old.get(place, ABSENT)) != dumps(new.get(place, ABSENT))]
+        found |= {matter: {at: (old.get(at, ABSENT), new.get(at, ABSENT)) for at in places}} if places else {}
+    return found
+
+
+def _matters(bundle: Bundle) -> dict[str, Any]:
+    findings = {f"{one.gate}[{one.instance}]": finding_to_json(one) for one in bundle.findings}
+    stated: Any = plain(bundle.statement)
+    contract = dict(contract_to_json(bundle.contract)["contract"])
+    return {
+        "outcomes": {name: " ".join(filter(None, (one["outcome"], one["code"]))) for name, one in findings.items()},
+        "figures": {name: {key: one[key] for key in FIGURES} for name, one in findings.items()},
+        "subjects": {f"{one['name']}@{one['instance']}": one for one in stated["subjects"]}
+        | {one["role"]: one["sha256"] for one in stated["companions"]},
+        "environment": {**bundle.environment, "host": stated["host"], "tool": stated["tool"]},
+        "contract": contract | {"gates": {gate["id"]: gate for gate in contract["gates"]}},
+    }
+
+
+def _leaves(value: Json, at: str) -> Iterator[tuple[str, Json]]:
+    """Yield every value that holds no other, by its place; an empty list or mapping is one, too."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{at}/{key}" if at else key)
+    elif isinstance(value, Sequence) and value and not isinstance(value, str):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{at}/{index}")
+    else:
+        yield at, value

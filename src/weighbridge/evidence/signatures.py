@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import BundleError, UsageError, dumps, exists
 from weighbridge.evidence import manifest
-from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular
+from weighbridge.evidence.disk import disk_error, disk_errors, link_new, make_folders, read_regular
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -49,8 +49,7 @@ def signatures_in(folder: manifest.BundleFolder, stated: bytes) -> dict[str, byt
     signed: dict[str, bytes] = {}
     for name in names:
         data = folder.read(name, limit)
-        found = FORM.fullmatch(data)
-        if found is None:
+        if (found := FORM.fullmatch(data)) is None:
             what = f"is no DSSE envelope of {PAYLOAD_TYPE} with one {ALGORITHM} signature, in its one form"
             raise BundleError("signature-form", what, where=name, remedy=REMOVE)
         keyid, signature = found["keyid"].decode(), base64.b64decode(found["sig"])
@@ -67,13 +66,11 @@ def signatures_in(folder: manifest.BundleFolder, stated: bytes) -> dict[str, byt
 def add(bundle: Path, name: str, data: bytes) -> bool:
     """Write a signature into a bundle's folder, and return whether it is new; another is never replaced."""
     target = bundle / name
-    try:
+    with disk_errors("the signature", target):
         make_folders(target.parent)
         if not exists(target):
             link_new(target, data)
             return True
-    except OSError as problem:
-        raise disk_error(problem, "the signature", target) from None
     if read_regular(target, name, len(data) + LONGER) != data:
         raise BundleError("other-bytes", "is another signature under the same key", where=str(target), remedy=REMOVE)
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -141,10 +142,8 @@ def utc(moment: datetime) -> str:
 
 def moment(text: str) -> datetime:
     """Read a moment, or raise `structure` where it is not of the one form."""
-    try:
+    with contextlib.suppress(ValueError):
         read = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
-    except ValueError:
-        read = None
-    if read is None or utc(read) != text:
-        raise BundleError("structure", f"{text[:40]!r} is no UTC time to the millisecond")
-    return read
+        if utc(read) == text:
+            return read
+    raise BundleError("structure", f"{text[:40]!r} is no UTC time to the millisecond")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -43,6 +43,7 @@ class Unfit(enum.StrEnum):
 
 
 Digests: TypeAlias = tuple[str, ...]  # of a subject's files, sorted
+Sealed: TypeAlias = Fields | WeighbridgeError  # the environment of a bundle, or why it cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +103,11 @@ class LaneEvidence:
         """Return the files of each subject as one of the lanes bound it last: gates of two files are not joined."""
         if (contract.id, instance) not in self.last:
             found = self.last[contract.id, instance] = {}
-            lanes = {self.lane, *self.project.lane(self.lane).accepts}
-            for bundle, one in reversed(self.causes.stated.items()):
-                if one.contract.id == contract.id and found.keys() != contract.subjects.keys():
-                    environment = self._environment(bundle)
-                    if isinstance(environment, WeighbridgeError) or environment.get(LANE) in lanes:
-                        mine = self._files(bundle, instance)
-                        found |= {name: files for name, files in mine.items() if files and name not in found}
+            for bundle, _, _ in self._sealed_by({self.lane, *self.project.lane(self.lane).accepts}, contract.id):
+                if found.keys() == contract.subjects.keys():
+                    break
+                mine = self._files(bundle, instance)
+                found |= {name: files for name, files in mine.items() if files and name not in found}
         return self.last[contract.id, instance]
 
     def _files(self, bundle: str, instance: str) -> dict[str, Digests]:
@@ -125,9 +124,9 @@ class LaneEvidence:
         gate, instance = asked.gate.id, asked.instance
         unfit: list[tuple[Unfit, str]] = []
         others: set[str] = set()
-        for bundle, stated, lane in self._sealed_by(asked):
-            if instance not in stated.instances[gate]:
-                others.update(stated.instances[gate])
+        for bundle, stated, lane in self._sealed_by({asked.by}, asked.contract.id):
+            if instance not in (judged := stated.instances.get(gate, ())):
+                others.update(judged)
                 continue
             answer = self._finding(bundle, stated, lane, asked)
             if isinstance(answer, Decided):
@@ -143,24 +142,19 @@ class LaneEvidence:
         (code, why), older = unfit[0], len(unfit) - 1
         return blocked_for(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 
-    def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields | WeighbridgeError]]:
-        """Yield the bundles of a gate that the lane sealed, or may have sealed, the newest first."""
-        for bundle, stated in reversed(self.causes.stated.items()):
-            if stated.contract.id == asked.contract.id and stated.instances.get(asked.gate.id):
-                environment = self._environment(bundle)
-                if isinstance(environment, WeighbridgeError) or environment.get(LANE) == asked.by:
-                    yield bundle, stated, environment
+    def _sealed_by(self, lanes: Collection[str], contract: str) -> Iterator[tuple[str, Predicate, Sealed]]:
+        """Yield the bundles of a contract that one of the lanes sealed, or may have sealed, the newest first."""
+        for bundle in reversed([known for known, one in self.causes.stated.items() if one.contract.id == contract]):
+            environment: Sealed = {}
+            try:
+                data = loads(self.causes.sealed(bundle, manifest.ENVIRONMENT), where=manifest.ENVIRONMENT)
+                environment = data if isinstance(data, Mapping) else environment
+            except WeighbridgeError as refused:
+                environment = refused
+            if isinstance(environment, WeighbridgeError) or environment.get(LANE) in lanes:
+                yield bundle, self.causes.stated[bundle], environment
 
-    def _environment(self, bundle: str) -> Fields | WeighbridgeError:
-        try:
-            data = loads(self.causes.sealed(bundle, manifest.ENVIRONMENT), where=manifest.ENVIRONMENT)
-        except WeighbridgeError as refused:
-            return refused
-        return data if isinstance(data, Mapping) else {}
-
-    def _finding(
-        self, bundle: str, stated: Predicate, lane: Fields | WeighbridgeError, asked: Wanted
-    ) -> Decided | tuple[Unfit, str]:
+    def _finding(self, bundle: str, stated: Predicate, lane: Sealed, asked: Wanted) -> Decided | tuple[Unfit, str]:
         """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
         if isinstance(lane, WeighbridgeError):
             return Unfit.UNPROVEN, f"cannot be believed: {lane.where} {lane.what}"
@@ -191,8 +185,7 @@ class LaneEvidence:
         of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
         unlike = Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
         demanded = came is not Outcome.FAIL and accepts and accepts.origin  # a FAIL of any origin counts
-        taken = Decided(finding=found, says=said) if seen.live or not demanded else unlike
-        return self._too_old(at, limit) or taken
+        return self._too_old(at, limit) or (Decided(finding=found, says=said) if seen.live or not demanded else unlike)
 
     def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
         """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
@@ -203,15 +196,13 @@ class LaneEvidence:
         for _, refused in self.causes.refuted(entries, entries, self.now):
             return f"{place} is UNVERIFIED in the ledger: {refused.code} {refused.what}"
         for at, bundle, why in self.left_out:
-            later = why.code == UNRECORDED or self.causes.stated[bundle].finished > stated.finished
-            if at == place and later:
+            if at == place and (why.code == UNRECORDED or self.causes.stated[bundle].finished > stated.finished):
                 return f"{why.what}: {why.remedy}"
         return ""
 
     def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
-        if by not in self.trees:
-            self.trees[by] = self.project.lane(by).trees()
-        if was.keys() != (here := self.trees[by]).keys():
+        here = self.trees.get(by) or self.trees.setdefault(by, self.project.lane(by).trees())
+        if was.keys() != here.keys():
             return Unfit.TREE, f"was measured when the paths of lane {by} were {', '.join(sorted(was))}"
         for path, digest in here.items():
             name = f"all that is tracked (the lane {by} has no paths)" if (path,) == EVERYTHING else path
@@ -249,8 +240,7 @@ def _other_subject(stated: Predicate, there: Mapping[str, Digests], asked: Wante
 def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime) -> LaneEvidence:
     """Return the evidence beside a whole ledger for a lane; raise `unknown-lane`."""
     project.lane(lane)
-    chains = ledger.chains()
-    return LaneEvidence(project=project, lane=lane, now=now, causes=Causes(ledger=ledger, chains=chains))
+    return LaneEvidence(project=project, lane=lane, now=now, causes=Causes(ledger=ledger, chains=ledger.chains()))
 
 
 def sealed(lane: str, trees: Mapping[str, str]) -> Fields:

@@ -196,9 +196,8 @@ def _of_lanes(project: Project, written: _Written, loaded: Mapping[str, LoadedCo
         at: At = ("lanes", name)
         if not lane.decides and not lane.accepts:
             what = f"the lane {name} decides no gate, and accepts from no lane"
-            yield written.found(
-                (*at, "decides"), "wrong-length", what, "name a gate in `decides`, or a lane in `accepts`"
-            )
+            remedy = "name a gate in `decides`, or a lane in `accepts`"
+            yield written.found((*at, "decides"), "wrong-length", what, remedy)
         for other in lane.accepts:
             if other == name or other not in project.lanes:
                 what = f"the lane {name} accepts from {other!r}, which is no other lane"

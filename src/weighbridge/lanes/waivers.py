@@ -116,8 +116,7 @@ class Waivers:
             if begins > self.today:
                 yield self._found(index, "created", "waiver-not-begun", f"{of} begins on {one.created}, and is ignored")
                 continue
-            left = (ends - self.today).days
-            if left <= 14:
+            if (left := (ends - self.today).days) <= 14:
                 yield self._found(index, "expires", "waiver-ends-soon", f"{of} ends in {left} days, with {one.expires}")
             if came is not None and came != one.covers:
                 what = f"{of} covers a {one.covers}, and the gate came to {came}"

@@ -67,8 +67,7 @@ def changes(root: Path, base: str) -> Iterator[BundleError]:
         raise UsageError("base", what, remedy="name the ledger's folder there with --ledger")
     folders = (here, here.parent / BUNDLES, here.parent / "frozen")
     ours = [folder.relative_to(above) for folder in folders]  # as written, for behind a link git sees other names
-    around = {one for folder in ours for one in (folder, *folder.parents) if (above / one).is_symlink()}
-    for link in sorted(around):
+    for link in sorted({one for folder in ours for one in (folder, *folder.parents) if (above / one).is_symlink()}):
         yield BundleError("linked", f"is a link, and nothing behind it is compared with {base}", where=link.as_posix())
     for status, path in zip(words[::2], words[1::2], strict=False):
         inside = any(Path(path).is_relative_to(folder) for folder in ours)

@@ -17,7 +17,6 @@ from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
 from weighbridge.evidence.disk import STAGE, DiskFolder
-from weighbridge.evidence.manifest import VERDICTS
 from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
@@ -75,8 +74,7 @@ def demand_rederivable(bundle: Bundle) -> None:
 
 def place_of(bundle: Bundle, finding: model.Finding) -> LedgerPlace:
     """Return the place that a finding is about."""
-    gate = bundle.contract.gate(finding.gate)
-    return _place(bundle.contract, gate, finding.instance, bundle.statement.subjects)
+    return _place(bundle.contract, bundle.contract.gate(finding.gate), finding.instance, bundle.statement.subjects)
 
 
 def _place(contract: model.Contract, gate: model.GateDecl, instance: str, bound: Sequence[BoundSubject]) -> LedgerPlace:
@@ -121,11 +119,10 @@ def _subjects(names: Iterable[str], instance: str, subjects: Sequence[BoundSubje
 def _earned(entry: LedgerEntry, before: Standing, seen: BundleEvidence) -> tuple[LedgerStep, model.Status]:
     """Return what evidence earns an entry; what it earned when its bundle was sealed stays earned."""
     at, digest = moment(entry.recorded_at), entry.contract_digest
-    if seen.as_sealed != seen:
-        with contextlib.suppress(LedgerError):
-            then = fold.advance(before, seen.as_sealed, now=at, contract_digest=digest)
-            if then == (entry.step, entry.after):
-                return then
+    with contextlib.suppress(LedgerError):
+        then = fold.advance(before, seen.as_sealed, now=at, contract_digest=digest)
+        if then == (entry.step, entry.after):
+            return then
     return fold.advance(before, seen, now=at, contract_digest=digest)
 
 
@@ -205,8 +202,7 @@ class Causes:
 
     def open(self, short: str) -> Bundle:
         """Return a whole bundle by the first 12 digits of its id, judged again where its kinds are here."""
-        path = self.folders.get(short)
-        if path is None:
+        if (path := self.folders.get(short)) is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
         opened = open_bundle(path)
         for problem in (*filter(None, [self.unread.get(path.name)]), *opened.problems):
@@ -264,7 +260,7 @@ class Causes:
         if newest is None:
             return None
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
-            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in self.sealed(newest, VERDICTS) else None
+            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in self.sealed(newest, manifest.VERDICTS) else None
             judged = next((one for one in shown.contract.gates if one.id == gate.id), None) if shown else None
             at = shown.known_as(place) if shown else place
             if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[at].fresh(now):
@@ -277,8 +273,7 @@ class Causes:
         for bundle in (one for one in self.stated if one not in named):
             where = f"{BUNDLES}/{self.folders[bundle[:ID_SHOWN]].name}"
             try:  # what says of no failure is not judged again
-                failed = b'"FAIL"' in self.sealed(bundle, VERDICTS)
-                evidence = self.shown(bundle).evidence if failed else {}
+                evidence = self.shown(bundle).evidence if b'"FAIL"' in self.sealed(bundle, manifest.VERDICTS) else {}
             except WeighbridgeError as refused:
                 what = f"{where} cannot be read: {refused.where} {refused.what}".replace(":  ", ": ")
                 damaged = BundleError(refused.code, what, remedy=RESTORE)
@@ -315,8 +310,7 @@ class Causes:
                 what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
                 raise LedgerError("no-bundle", what, remedy=RESTORE)
         elif entry.step is LedgerStep.DISCHARGE:
-            text = self.landed.get(entry.cause)
-            if text is None:
+            if (text := self.landed.get(entry.cause)) is None:
                 what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
                 raise LedgerError("no-amendment", what, remedy=RESTORE)
             shown = [self.shown(found) for found in dict.fromkeys(CITED.findall(text))]
@@ -329,8 +323,7 @@ class Causes:
     def _demand_move(self, entry: LedgerEntry, before: Standing) -> None:
         shown = self.shown(entry.cause)
         at, name = shown.known_as(entry.place), f"bundle {entry.cause[:12]}"
-        seen = shown.evidence.get(at)
-        if seen is None:
+        if (seen := shown.evidence.get(at)) is None:
             raise LedgerError("unearned", f"{name} did not judge it")
         if (entry.outcome, entry.evidence_at) != (seen.outcome, utc(seen.at)):
             what = f"says {entry.outcome} of {entry.evidence_at}; {name} came to {seen.outcome} of {utc(seen.at)}"
@@ -356,8 +349,7 @@ class Causes:
                 raise LedgerError("no-cause", what, remedy="counter-evidence is a FAIL of the contract as written")
             return
         for other in (one for one in self.chains if cause in one.names and one != place):
-            known = {key: one for key, one in self.chains[other].items() if moment(one.recorded_at) <= at}
-            standing = fold.fold(known)
+            standing = fold.fold({key: one for key, one in self.chains[other].items() if moment(one.recorded_at) <= at})
             live = standing.status in (fold.ACTIVE, fold.DISCHARGED) and not standing.diverged
             if live and self._promise(other) == self._promise(place):
                 return

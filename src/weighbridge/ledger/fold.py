@@ -33,18 +33,14 @@ class LedgerStep(enum.StrEnum):
 
 # The whole table. A renewal puts newer evidence under a status. What was discharged under another contract or kind is
 # ACTIVE again, for the section that did it does not speak of this one.
-EDGES: Mapping[LedgerStep, frozenset[tuple[Status | None, Status]]] = {
-    LedgerStep.DECLARE: frozenset({(None, DRAFT)}),
-    LedgerStep.MOVE: frozenset(
-        {(DRAFT, PARTIAL), (DRAFT, ACTIVE), (PARTIAL, ACTIVE), (REGRESSED, ACTIVE)}
-        | {(status, REGRESSED) for status in (DRAFT, PARTIAL, ACTIVE, DISCHARGED)}
-    ),
-    LedgerStep.RENEW: frozenset(
-        {(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}
-    ),
-    LedgerStep.DISCHARGE: frozenset({(ACTIVE, DISCHARGED)}),
-    LedgerStep.RETIRE: frozenset((status, RETIRED) for status in STATUS_ORDER if status is not RETIRED),
-    LedgerStep.RECONCILE: frozenset((status, status) for status in STATUS_ORDER),
+EDGES: Mapping[LedgerStep, set[tuple[Status | None, Status]]] = {
+    LedgerStep.DECLARE: {(None, DRAFT)},
+    LedgerStep.MOVE: {(DRAFT, PARTIAL), (DRAFT, ACTIVE), (PARTIAL, ACTIVE), (REGRESSED, ACTIVE)}
+    | {(status, REGRESSED) for status in (DRAFT, PARTIAL, ACTIVE, DISCHARGED)},
+    LedgerStep.RENEW: {(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)},
+    LedgerStep.DISCHARGE: {(ACTIVE, DISCHARGED)},
+    LedgerStep.RETIRE: {(status, RETIRED) for status in STATUS_ORDER if status is not RETIRED},
+    LedgerStep.RECONCILE: {(status, status) for status in STATUS_ORDER},
 }
 
 
@@ -225,10 +221,8 @@ def advance(
         raise LedgerError("trials", f"a PASS that was not shown able to fail: {survivor or 'none was caught'}")
     if not evidence.live:
         if status is not DRAFT:
-            what, remedy = f"a PASS without live evidence moves nothing from {status}", ""
-            if evidence.reported:
-                what, remedy = f"a PASS of a reported run or trace moves nothing from {status}", WATCH
-            raise LedgerError("not-live", what, remedy=remedy)
+            of, remedy = ("of a reported run or trace", WATCH) if evidence.reported else ("without live evidence", "")
+            raise LedgerError("not-live", f"a PASS {of} moves nothing from {status}", remedy=remedy)
         return LedgerStep.MOVE, PARTIAL
     _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[LedgerStep.MOVE]:
@@ -236,11 +230,8 @@ def advance(
     # Newer evidence keeps a gate from being STALE: under another contract or kind, or where the gate says when.
     other = (evidence.contract_digest, evidence.kind_version) != (standing.contract_digest, standing.kind_version)
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
-    if (
-        status in (ACTIVE, DISCHARGED)
-        and (later or (other and evidence.at == standing.evidence_at))
-        and (other or evidence.max_age_days is not None or evidence.stale_on)
-    ):
+    later = later or (other and evidence.at == standing.evidence_at)
+    if later and (other or evidence.max_age_days is not None or evidence.stale_on):
         return LedgerStep.RENEW, ACTIVE if other else status
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 

@@ -7,9 +7,9 @@ from pathlib import Path, PurePath
 
 from weighbridge.core import BundleError, LedgerError, dataclass, exists, is_file, is_folder, quoted
 from weighbridge.evidence import manifest, signatures, statement
-from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
+from weighbridge.evidence.archive import bundles_in, read_archive
 from weighbridge.evidence.bundle import BUNDLES, files_of, folder_name
-from weighbridge.evidence.disk import disk_error, write_folder
+from weighbridge.evidence.disk import PackedFolder, disk_errors, write_folder
 from weighbridge.evidence.review import Against, sound
 from weighbridge.ledger.fold import LedgerStep
 from weighbridge.ledger.store import NAME, Ledger
@@ -61,11 +61,9 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     new = [name for name in known if not exists(into / BUNDLES / name)]
     there = {into / BUNDLES / name: files for name, files in known.items() if name not in new}
     signed = [(at, file, data) for at, files in there.items() for file, data in files.items() if not exists(at / file)]
-    try:
+    with disk_errors("the bundle", into):
         for name in new:
             write_folder(into / BUNDLES, name, known[name])
-    except OSError as problem:
-        raise disk_error(problem, "the bundle", into) from None
     added = sum(signatures.add(*one) for one in signed)
     return Merged(tuple(new), len(known) - len(new), ledger.adopt(entries), added)
 

@@ -97,13 +97,11 @@ def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool
             at = _stood(place, known, causes, contracts.get(place.contract), now)
             doubts = [f"bundles/{name} cannot be read: {one.what}" for name, one in causes.unread.items()]
             doubts += [f"{why.what}: {why.remedy}" for at_, _, why in left_out if at_ == place]
-            at = replace(at, stale=(*at.stale, *doubts))
-            found.setdefault((place.contract, place.gate), []).append(at)
+            found.setdefault((place.contract, place.gate), []).append(replace(at, stale=(*at.stale, *doubts)))
     known_here = {contract for contract, _ in found} & contracts.keys()
     declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
-    gates: dict[tuple[str, str], Gate] = {}
-    for key in sorted({*found, *declared}):
-        gates[key] = Gate(contract=key[0], gate=key[1], instances=tuple(found.get(key, ())))
+    keys = sorted({*found, *declared})
+    gates = {key: Gate(contract=key[0], gate=key[1], instances=tuple(found.get(key, ()))) for key in keys}
     needs = {key: [(key[0], name) for name in gate.depends_on] for key, gate in declared.items()}
     for key in TopologicalSorter(needs).static_order():  # what a gate depends on comes before it
         roots = [gates[one].waits_for or (() if gates[one].holds else (one[1],)) for one in needs[key]]
@@ -178,8 +176,7 @@ def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) ->
     if judged:
         yield f"judge part changed: {', '.join(judged)}"
     with contextlib.suppress(LimitsError):  # limits of another version of the kind, which is reported
-        loosened = [what for _, what in looser(old, new)]
-        if loosened:
+        if loosened := [what for _, what in looser(old, new)]:
             yield f"loosened: {'; '.join(loosened)}"
 
 

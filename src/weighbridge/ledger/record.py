@@ -134,8 +134,7 @@ def _append(ledger: Ledger, place: LedgerPlace, step: LedgerStep, after: Status,
         if standing.diverged:
             raise LedgerError("diverged", f"{place} has two newest entries")
         entry = _next(place, standing, step, after, now, contract_digest=standing.contract_digest, **more)
-        refused = illegal(entry, entries, standing)
-        if refused is not None:
+        if (refused := illegal(entry, entries, standing)) is not None:
             raise refused
         return (entry,)
 

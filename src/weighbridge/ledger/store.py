@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weighbridge.core import BundleError, LedgerError, Outcome, WeighbridgeError, build, dumps, loads, plain, sha256
 from weighbridge.core.frozen import dataclass
-from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular, sweep
+from weighbridge.evidence.disk import LINK, disk_errors, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
 from weighbridge.ledger import fold
 from weighbridge.ledger.fold import Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
@@ -67,7 +67,7 @@ class Ledger:
         from filelock import FileLock  # it loads asyncio: 90 ms that only who writes has to wait
 
         folder = self.folder(place)
-        try:
+        with disk_errors("the ledger entry", folder):
             make_folders(folder)
             with FileLock(self.root / LOCK):
                 sweep(folder)
@@ -75,8 +75,6 @@ class Ledger:
                 for digest, entry in written.items():
                     link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
                 return tuple(written)
-        except OSError as problem:
-            raise disk_error(problem, "the ledger entry", folder) from None
 
     def adopt(self, entries: Iterable[LedgerEntry]) -> int:
         """Link entries of another ledger that are not here yet, parents before children; return how many are new."""
@@ -116,8 +114,7 @@ class Ledger:
             entries[digest] = entry
         after = fold.history(entries)
         for digest, entry in entries.items():
-            refused = illegal(entry, entries, fold.stood(entry, after))
-            if refused is not None:
+            if (refused := illegal(entry, entries, fold.stood(entry, after))) is not None:
                 at = (folder / file_name(entry.seq, digest)).relative_to(self.root).as_posix()
                 problems.append(BundleError(refused.code, refused.what, where=at))
         return entries, tuple(problems)
@@ -146,8 +143,7 @@ def digest_of(entry: LedgerEntry) -> str:
 
 def illegal(entry: LedgerEntry, entries: Entries, before: Standing) -> LedgerError | None:
     """Return why an entry may not stand among the others, after `before`, or None where it may."""
-    missing = [parent for parent in entry.parents if parent not in entries]
-    if missing:
+    if missing := [parent for parent in entry.parents if parent not in entries]:
         return LedgerError("missing-parent", f"names the parent {missing[0][:12]}, which is not there")
     if entry.seq != 1 + before.seq:
         return LedgerError("seq", f"has the number {entry.seq}, its parents call for another")
@@ -183,8 +179,7 @@ def _unearned(entry: LedgerEntry, before: Standing) -> LedgerError | None:
 
 
 def _read(path: Path, shown: str) -> tuple[str, LedgerEntry]:
-    named = NAME.fullmatch(path.name)
-    if named is None:
+    if (named := NAME.fullmatch(path.name)) is None:
         raise BundleError("extra-file", "is no entry of a ledger", where=shown)
     data = read_regular(path, shown, 64 << 10)
     digest = sha256(data)

@@ -11,7 +11,7 @@ from weighbridge.core import Measurement, Outcome, printable, show, singular
 from weighbridge.evaluation.around_step import Layers, layers_of
 from weighbridge.evaluation.two_runs import at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.difference import differences
+from weighbridge.evidence.review import differences
 from weighbridge.page.drawing import Line, Mark, bars, curves, short
 from weighbridge.page.heatmap import heatmap
 from weighbridge.page.insides import insides, spike

@@ -1,23 +1,34 @@
-"""An amendment: front matter and a body of Markdown, as a draft or as a landed section that is named by its digest."""
+"""An amendment: front matter and a body of Markdown, as a draft or landed under its digest; what it rests on."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from weighbridge.contract import strict_yaml
-from weighbridge.core import AmendmentError, Doc, LimitsError, dataclass, field, fields, plain, sha256
+from weighbridge.contract.load import contracts_here
+from weighbridge.contract.resolved import digests
+from weighbridge.core import AmendmentError, Doc, LimitsError, WeighbridgeError, dataclass, field, fields, plain, sha256
+from weighbridge.core.git import answer
 from weighbridge.core.limits import read
 from weighbridge.evidence.disk import read_regular
+from weighbridge.evidence.review import State, rederivation
+from weighbridge.spec.citations import Bundles
 
 SCHEMA = "amendment/v0"
 KINDS = ("record", "correction", "editorial")
 RAISES = ("major", "minor", "patch")
 PREMISES = ("bundle", "verdict", "contract", "file", "commit", "command")
-MAX_TEXT = 1 << 20
+MAX_TEXT, MAX_FILE = 1 << 20, 1 << 30
+SECONDS = 60  # for a command
+IDENTICALLY = "re-judges identically"
 LANDED = re.compile(r"(?P<section>\d{4,})-(?P<slug>[a-z0-9-]+)-(?P<digest>[0-9a-f]{12})\.md")
 ID = r"A-\d{8}-[a-z0-9-]{1,60}"
 
@@ -149,3 +160,63 @@ def versions(sections: Iterable[Section]) -> tuple[str, ...]:
 def slug(title: str) -> str:
     """Return a title as part of a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48].strip("-") or "section"
+
+
+def stale(premises: Iterable[Premise], bundles: Bundles, where: str, *, run_commands: bool) -> Iterator[AmendmentError]:
+    """Look at every premise again, and yield each that does not hold."""
+    for premise in premises:
+        named = premise.id or " ".join(premise.argv)
+        if premise.kind == "command" and not run_commands:
+            what = f"the premise `{named}` was not executed"
+            yield AmendmentError("premise-not-run", what, where=where, remedy="allow it with --run-commands")
+            continue
+        try:
+            found = _found(premise, bundles)
+        except WeighbridgeError as problem:
+            found = f"{problem.code} {problem.what}"
+        if found != premise.expect:
+            what = f"{premise.kind} {named}: expected {premise.expect or 'nothing'}, found {found}"
+            remedy = "measure again, or correct what the section says"
+            yield AmendmentError("premise-stale", what, where=where, remedy=remedy)
+
+
+def _found(premise: Premise, bundles: Bundles) -> str:
+    match premise.kind:
+        case "bundle":
+            found = rederivation(bundles.get(premise.id))
+            return IDENTICALLY if found.held is State.HOLDS else found.says
+        case "verdict":
+            bundle, _, named = premise.id.partition("/")
+            outcomes = {f"{one.gate}[{one.instance}]": one.verdict.outcome for one in bundles.get(bundle).findings}
+            return str(outcomes.get(named, "no such verdict"))
+        case "contract":
+            loaded = contracts_here().get(premise.id)
+            return digests(loaded.contract).whole if loaded else "no such contract here"
+        case "file":
+            return sha256(read_regular(Path(premise.id), premise.id, MAX_FILE))
+        case "commit":
+            argv = ("merge-base", "--is-ancestor", premise.id, "HEAD")
+            known = re.fullmatch(r"[0-9a-f]{7,64}", premise.id) and answer(Path(), *argv, seconds=SECONDS) is not None
+            return "in history" if known else "not in the history of HEAD"
+        case _:
+            return _printed(premise.argv)
+
+
+def _printed(argv: tuple[str, ...]) -> str:
+    """Run a command; its output goes to a file, so that no process which it left behind can be waited for."""
+    with tempfile.TemporaryFile() as out:
+        try:
+            where = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.DEVNULL}
+            process = subprocess.Popen(argv, start_new_session=True, **where)  # type: ignore[call-overload]
+        except (OSError, ValueError, IndexError):
+            return "a command that does not start"
+        try:
+            code = process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)  # it has not been waited for, so the group is still its own
+            process.kill()
+            process.wait()
+            return f"nothing within {SECONDS} s"
+        out.seek(0)
+        return sha256(out.read(MAX_FILE)) if code == 0 else f"exit {code}"

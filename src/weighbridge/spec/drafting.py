@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,18 +15,14 @@ from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.spec.amendments import Amendment, Premise, slug, written
+from weighbridge.spec.amendments import IDENTICALLY, Amendment, Premise, slug, written
 from weighbridge.spec.citations import cite, printed
-from weighbridge.spec.hypotheses import HEADS
-from weighbridge.spec.premises import IDENTICALLY
 from weighbridge.spec.tally import Stood, place_in
 
 SHOWN = ("weighbridge", "python", "torch", "cuda", "system", "machine")  # of the environment; the bundle has the rest
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
 OF_REQUEST = re.compile(r"\.[0-9a-f]{8}$")  # that tells two requests of one quantity apart
 AUTHOR = "<!-- author:"
-DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
-UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 Places: TypeAlias = Mapping[LedgerPlace, Stood]
 Earned: TypeAlias = frozenset[LedgerPlace]
 ABOUT = "Of contract `{}` {}. Every figure: `weighbridge evidence show {}`."
@@ -35,6 +30,9 @@ NOT = "What this section is not"
 WHY = "Why, gate by gate"
 WRITTEN = ("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence", NOT,
            WHY)  # fmt: skip
+DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
+UNDECIDED = "for each OPEN hypothesis the values that would decide it"
+HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
@@ -119,7 +117,7 @@ def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: P
         ("### Impact, gate by gate", _impact(bundles, stood, earned)),
         ("### Hypotheses", (f"{AUTHOR} {DECIDED} -->", *HYPOTHESES)),
         ("### Next experiment", (f"{AUTHOR} {UNDECIDED} -->", *EXPERIMENT)),
-        ("### Evidence", itertools.chain.from_iterable(map(_evidence, bundles))),
+        ("### Evidence", (line for of in bundles for line in _evidence(of))),
         (f"### {NOT}", dict.fromkeys(_is_not(bundles, mine))),
     )
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
@@ -223,6 +221,5 @@ def _is_not(bundles: Sequence[Bundle], mine: Sequence[Cited]) -> Iterator[str]:
         verdict, named = one.finding.verdict, f"`{one.gate.id}` on {one.finding.instance}"
         if verdict.outcome is not model.Outcome.PASS:
             yield f"- A pass of {named}: it is {verdict.outcome} ({printed(verdict.code)})."
-    idle = sum(trial.result is model.TrialResult.UNTRIED for one in mine for trial in one.finding.trials)
-    if idle:
+    if idle := sum(trial.result is model.TrialResult.UNTRIED for one in mine for trial in one.finding.trials):
         yield f"- Tried against {idle} trials that had nothing to break here; the bundle names each."

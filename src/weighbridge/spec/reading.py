@@ -8,6 +8,7 @@ import unicodedata
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import accumulate
 
 from weighbridge.contract.layers import Found
@@ -17,9 +18,7 @@ from weighbridge.spec.citations import Bundles, citations
 from weighbridge.spec.tally import BEGIN, END, Stood
 
 QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
-LOOK_ALIKE = dict(
-    zip("АВЕЗІЈКМНОРЅТУХаеорсухіѕјСΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABE3IJKMHOPSTYXaeopcyxisjCABEZHIKMNOPTYX", strict=True)
-)
+LOOK_ALIKE = str.maketrans("АВЕЗІЈКМНОРЅТУХаеорсухіѕјСΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABE3IJKMHOPSTYXaeopcyxisjCABEZHIKMNOPTYX")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,25 +95,19 @@ def units_of(text: str, line: int = 1) -> Iterator[Unit]:
             joined.append(row)
 
 
-class _Folds(dict[int, str]):
-    """What a character looks like: a plain letter, dash or space, or nothing."""
-
-    def __missing__(self, code: int) -> str:
-        char = chr(code)
-        whole = unicodedata.decomposition(char).startswith(("<super", "<frac"))
-        plain = char if whole else unicodedata.normalize("NFKD", char)
-        dash, sign = " - " if char in "—―" else "-", "-" if char == "−" else char
-        kinds = {"Mn": "", "Cf": "", "Zs": " ", "Pd": dash, "Sm": sign}
-        shown = "".join(kinds.get(unicodedata.category(one), LOOK_ALIKE.get(one, one)) for one in plain)
-        return self.setdefault(code, shown)
-
-
-_FOLDS = _Folds()
+@cache
+def _seen(char: str) -> str:
+    """Return what a character looks like: a plain letter, dash or space, or nothing."""
+    whole = unicodedata.decomposition(char).startswith(("<super", "<frac"))
+    plain = char if whole else unicodedata.normalize("NFKD", char)
+    dash, sign = " - " if char in "—―" else "-", "-" if char == "−" else char
+    kinds = {"Mn": "", "Cf": "", "Zs": " ", "Pd": dash, "Sm": sign}
+    return "".join(kinds.get(unicodedata.category(one), one) for one in plain).translate(LOOK_ALIKE)
 
 
 def folded(text: str) -> str:
     """Return a text in the letters that a reader sees: without tags, entities, hidden characters and look-alikes."""
-    return html.unescape(re.sub(r"</?[A-Za-z][^<>]{0,200}>", "", text)).translate(_FOLDS)
+    return "".join(map(_seen, html.unescape(re.sub(r"</?[A-Za-z][^<>]{0,200}>", "", text))))
 
 
 def _between(text: str, begin: str, end: str) -> Iterator[tuple[int, int]]:

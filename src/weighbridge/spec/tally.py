@@ -45,8 +45,7 @@ def history(chains: Chains, heads: Mapping[str, Iterable[str]] | None = None) ->
         now = {} if heads is None and fold.declared_alone(place, chains) else known
         entries = now if heads is None else _until(place, known, heads.get(str(place), ()))
         if entries:
-            past = frozenset(entry.after for entry in entries.values())
-            found[place] = Stood(standing=fold.fold(entries), past=past)
+            found[place] = Stood(standing=fold.fold(entries), past=frozenset(one.after for one in entries.values()))
     if heads is not None and (gone := heads.keys() - set(map(str, found))):
         raise AmendmentError("missing-parent", f"the ledger has no entry of {min(gone)}, which a landed section names")
     return found
@@ -89,13 +88,12 @@ def tally(found: Mapping[LedgerPlace, Standing]) -> Tally:
         if standing.status is not None:
             by_gate.setdefault((place.contract, place.gate), []).append(standing.status)
     counts = Counter(fold.lowest(statuses) for statuses in by_gate.values())
-    heads = {str(place): list(standing.heads) for place, standing in found.items()}
     return Tally(
         counts={status: counts[status] for status in reversed(STATUS_ORDER)},
         gates=len(by_gate),
         instances=sum(map(len, by_gate.values())),
         diverged=tuple(sorted(place for place, standing in found.items() if standing.diverged)),
-        heads=sha256(dumps(heads)),
+        heads=sha256(dumps({str(place): list(standing.heads) for place, standing in found.items()})),
     )
 
 
@@ -126,13 +124,11 @@ def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> d
     found, nowhere = dict[str, Members](), set[str]()
     for contract in contracts:
         for gate in contract.gates:
-            place = (contract.id, gate.id)
-            mine = [(key, one) for key, one in stood.items() if (key.contract, key.gate) == place]
+            mine = [(key, one) for key, one in stood.items() if (key.contract, key.gate) == (contract.id, gate.id)]
             for name in gate.binds:
                 found.setdefault(name, []).extend(mine)
             nowhere |= set(gate.binds) if not mine else set()
-    known = len(contracts) == len(names)
-    return {name: members for name, members in found.items() if known and name not in nowhere}
+    return {name: of for name, of in found.items() if len(contracts) == len(names) and name not in nowhere}
 
 
 def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
