@@ -15,13 +15,13 @@ from weighbridge.core import SubjectError, WeighbridgeError, exists, is_folder
 from weighbridge.core.plugins import Brought
 from weighbridge.run_logs.attempts import read_attempts
 from weighbridge.run_logs.csv_log import read_csv
-from weighbridge.run_logs.formats import console, trackio_database, wandb_file
+from weighbridge.run_logs.formats import console, trackio_database
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
 from weighbridge.run_logs.formats.epoch_folder import read_epochs
-from weighbridge.run_logs.formats.event_files import event_files, is_events, read_events
 from weighbridge.run_logs.formats.framework_folder import log_in
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
+from weighbridge.run_logs.formats.record_files import SIGN, event_files, is_events, read_events, read_wandb
 from weighbridge.run_logs.json_log import HEAD, STEPS, read_jsonl, read_report
 from weighbridge.run_logs.log_file import GZIP, UTF_16, batches, open_regular, several_runs, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
@@ -64,7 +64,7 @@ def folder_reader(path: Path) -> Read | None:
     if len(wandb) > 1:
         raise several_runs(path, [file.name for file in wandb])
     if wandb or (wandb := [*path.glob(HISTORY), *path.glob(f"files/{HISTORY}")]):
-        read = read_jsonl if wandb[0].name == HISTORY else wandb_file.read_wandb
+        read = read_jsonl if wandb[0].name == HISTORY else read_wandb
         return lambda _folder, digests: read(wandb[0], digests)
     if runs_in(path):
         return read_mlflow
@@ -101,7 +101,7 @@ def is_log(path: Path) -> bool:
 
 def binary_reader(head: bytes) -> Read | None:
     """Return what reads a file of these first bytes; None where it is a text."""
-    signs = ((wandb_file.SIGN, wandb_file.read_wandb), (trackio_database.SIGN, trackio_database.read_trackio))
+    signs = ((SIGN, read_wandb), (trackio_database.SIGN, trackio_database.read_trackio))
     known = next((read for sign, read in signs if head.startswith(sign)), None)
     return known or (read_events if is_events(head) else None)
 
