@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, Json, SubjectError, quoted
-from weighbridge.run_logs.json_log import no_rows, read_run_directory
+from weighbridge.run_logs.json_log import read_run_directory
+from weighbridge.run_logs.log_file import no_rows
 from weighbridge.run_logs.log_table import STEP, Cells, Log
 from weighbridge.run_logs.run_end import run_end
 

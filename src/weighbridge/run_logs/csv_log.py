@@ -10,8 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.run_logs.json_log import bad_line, no_rows
-from weighbridge.run_logs.log_file import batches, suffix
+from weighbridge.run_logs.log_file import bad_line, batches, no_rows, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
 CHUNK = 8192

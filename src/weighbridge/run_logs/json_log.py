@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 
 from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, quoted, unique
 from weighbridge.run_logs.book import moment_of
-from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
+from weighbridge.run_logs.log_file import Batch, bad_line, batches, decoded, no_rows, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
 SCHEMA = "weighbridge.run/v0"
@@ -46,15 +47,21 @@ def decode(text: str) -> Any:
 
 def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
     """Read a log of one JSON object a line; refuse with `log-syntax` and the line, or `no-rows`."""
-    table = TableBuilder(str(path))
-    torn = 0
-    for batch in batches(path, digests):
-        rows = mappings(batch, path)
-        torn = 0 if rows or batch.terminated else batch.first
+    table, notes = TableBuilder(str(path)), dict[str, int]()
+    for rows in _rows(path, digests, notes, "torn_last_line"):
         table.add_mappings(rows)
     if not table.rows:
         raise no_rows(path)
-    return Log(table.rows, table.columns, notes={"torn_last_line": torn} if torn else {})
+    return Log(table.rows, table.columns, notes=notes)
+
+
+def _rows(path: Path, digests: dict[str, str], notes: dict[str, int], torn: str) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of a file in batches; a torn last line is noted by its number."""
+    for batch in batches(path, digests):
+        rows = mappings(batch, path)
+        if not rows and not batch.terminated:
+            notes[torn] = batch.first
+        yield rows
 
 
 def mappings(batch: Batch, path: Path) -> list[dict[str, Any]]:
@@ -84,16 +91,6 @@ def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def bad_line(path: Path, line: int, what: str) -> SubjectError:
-    """Return the error for a line that is no row."""
-    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy="mend or remove the line")
-
-
-def no_rows(path: Path) -> SubjectError:
-    """Return the error for a log that holds no row."""
-    return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
-
-
 def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: bool = False) -> Log:
     """Read a run directory (spec/run-directory.md), in which `run.json` and `events.jsonl` may be absent."""
     if not exists(path / STEPS):
@@ -119,9 +116,9 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
             raise
         digests[STEPS] = hashlib.sha256((path / STEPS).read_bytes()).hexdigest()
         log = Log(0, {})
-    events, torn = _events(path / EVENTS, digests) if exists(path / EVENTS) else ((), 0)
-    notes = {**log.notes, "torn_last_event": torn} if torn else log.notes
-    return of_recorder(dataclasses.replace(log, notes=notes), head, events)
+    notes = dict[str, int]()
+    events = _events(path / EVENTS, digests, notes) if exists(path / EVENTS) else ()
+    return of_recorder(dataclasses.replace(log, notes={**log.notes, **notes}), head, events)
 
 
 def of_recorder(log: Log, head: Fields, events: tuple[Fields, ...]) -> Log:
@@ -132,8 +129,7 @@ def of_recorder(log: Log, head: Fields, events: tuple[Fields, ...]) -> Log:
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
     complete = complete and head.get("dirty") is False and moment_of(head.get("started")) is not None
     heads = (head,) if complete and head.get("schema") == SCHEMA else ()
-    kept: dict[str, Any] = {"facts": head, "events": events}
-    return dataclasses.replace(log, recorded=bool(head), heads=heads, **kept)
+    return dataclasses.replace(log, recorded=bool(head), heads=heads, facts=head, events=events)
 
 
 def is_run(folder: Path) -> bool:
@@ -154,9 +150,8 @@ def ranks_inside(path: Path) -> list[Path]:
 
 
 def read_layers(path: Path, digests: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield what is logged of tensors, one row a tensor and step; only a last line may be torn."""
-    for batch in batches(path, digests):
-        yield from mappings(batch, path)
+    """Return what is logged of tensors, one row a tensor and step; only a last line may be torn."""
+    return itertools.chain.from_iterable(_rows(path, digests, {}, "torn_last_line"))
 
 
 def read_head(folder: Path, digests: dict[str, str]) -> Fields:
@@ -177,32 +172,27 @@ def read_head(folder: Path, digests: dict[str, str]) -> Fields:
     return head
 
 
-def _events(path: Path, digests: dict[str, str]) -> tuple[tuple[Fields, ...], int]:
-    """Return the events of a log, and the number of a torn last line, or 0; an empty log holds none."""
-    events: list[dict[str, Any]] = []
-    torn = 0
+def _events(path: Path, digests: dict[str, str], notes: dict[str, int]) -> tuple[Fields, ...]:
+    """Return the events of a log, a torn last one being noted; an empty log holds none."""
     try:
-        for batch in batches(path, digests):
-            rows = mappings(batch, path)
-            torn = 0 if rows or batch.terminated else batch.first
-            events += rows
+        events = tuple(itertools.chain.from_iterable(_rows(path, digests, notes, "torn_last_event")))
     except SubjectError as problem:
         if problem.code != "empty-file":
             raise
-        return (), 0
+        return ()
     if len(events) > MAX_EVENTS:
         raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
-    return tuple(events), torn
+    return events
 
 
 def read_report(path: Path, digests: dict[str, str]) -> Log:
     """Read a report whose rows are the longest list of objects with numbers; lines before the JSON are a banner."""
     text = decoded(read_whole(path, digests), path, 1)
     start, document = _document(text, path)
-    at, rows = _longest(document)
+    at, found = _longest(document)
     trainer = isinstance(document, dict) and document.keys() >= TRAINER_STATE
-    training = [row for row in rows if not trainer or STEP in row or "loss" in row]  # predictions are of no step
-    left_out, rows = len(rows) - len(training), training
+    rows = [row for row in found if not trainer or STEP in row or "loss" in row]  # predictions are of no step
+    left_out = len(found) - len(rows)
     if not rows:
         at, rows = _curves(document)
     if not rows:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, compress
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeAlias
 
 from weighbridge.core import Fields, SubjectError, dataclass, field
+from weighbridge.run_logs.log_file import no_rows
 from weighbridge.run_logs.units import DATE
 
+Sample: TypeAlias = tuple[float, int, str, object]  # when it was logged, its step, its name, and a number
 STEP, EPOCH = "step", "epoch"
 MISSING, NUMBER, UNREADABLE, NOT_OWED = 0, 1, 2, 3
 _QUANTITY = re.compile(
@@ -64,6 +69,13 @@ class Cells:
         self.digests: dict[int, str] = {}  # by row, texts that are of SHA-256; not all of too many
         self.units = bytearray()  # as far as the last cell with a unit: its place in UNITS
 
+    @classmethod
+    def of(cls, values: array[float], state: bytearray) -> Cells:
+        """Return a column of these values and states."""
+        made = cls()
+        made.values, made.state = values, state
+        return made
+
     def add(self, cells: Sequence[object]) -> None:
         """Add cells as JSON gave them."""
         self._add(cells, plain={int, float}.issuperset(map(type, cells)))
@@ -98,15 +110,19 @@ class Cells:
         self.values.extend(other.values[row] for row in rows)
         self.state.extend(other.state[row] for row in rows)
 
+    def lengthen(self, rows: int) -> None:
+        """Make it this long, with missing cells."""
+        missing = max(rows - len(self.state), 0)
+        self.values.frombytes(bytes(8 * missing))
+        self.state.extend(bytes(missing))
+
     def numbers(self) -> Iterator[float]:
         """Return the numbers, without the rows that hold none."""
         return compress(self.values, self.state.translate(IS_NUMBER))
 
     def first(self, rows: int) -> Cells:
         """Return the cells of so many rows at the beginning."""
-        changed = Cells()
-        changed.values, changed.state = self.values[:rows], self.state[:rows]
-        return changed
+        return self.of(self.values[:rows], self.state[:rows])
 
     def units_said(self) -> set[str]:
         """Return the units of the cells that hold a number, "" among them where some say none."""
@@ -115,8 +131,7 @@ class Cells:
 
     def plain(self) -> Cells:
         """Return the cells with every number that has a unit, or is a date, as unreadable."""
-        changed = Cells()
-        changed.values, changed.state = self.values, self.state[:]
+        changed = self.of(self.values, self.state[:])
         for row, unit in enumerate(self.units):
             if unit:
                 changed.state[row] = UNREADABLE
@@ -124,8 +139,7 @@ class Cells:
 
     def owing_none(self, skipped: Cells) -> Cells:
         """Return the cells with those that are missing as not owed where another column holds a truth value `true`."""
-        changed = Cells()
-        changed.values, changed.state = self.values, self.state[:]
+        changed = self.of(self.values, self.state[:])
         for row, (state, value) in enumerate(zip(skipped.state, skipped.values, strict=True)):
             if self.state[row] == MISSING and state == UNREADABLE and value == 1.0:
                 changed.state[row] = NOT_OWED
@@ -133,9 +147,7 @@ class Cells:
 
     def times(self, factor: float) -> Cells:
         """Return the cells with every number so many times as large."""
-        changed = Cells()
-        changed.values, changed.state = array("d", [factor * value for value in self.values]), self.state
-        return changed
+        return self.of(array("d", [factor * value for value in self.values]), self.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +188,7 @@ class TableBuilder:
         for name, cells in self.columns.items():
             if name in names:
                 cells.add([row.get(name) for row in rows])
-            else:
-                cells.values.frombytes(bytes(8 * len(rows)))
-                cells.state.extend(bytes(len(rows)))
+            cells.lengthen(self.rows + len(rows))
         self.rows += len(rows)
 
     def add_texts(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -200,6 +210,64 @@ class TableBuilder:
                 what = f"a column's name is not a line of at most {MAX_NAME} printable characters: {name[:40]!r}"
                 raise SubjectError("column-name", what, where=self.where, remedy="give the column a plain name")
             self.columns[name] = Cells(self.rows)
+
+
+class StepTable:
+    """Collects cells by step and name; a step that has the name already begins a new row, as a resumed run's does."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows = 0
+        self._path = path
+        self._table = TableBuilder(str(path))
+        self._latest: dict[int, int] = {}
+        self._steps = Cells()
+
+    def add(self, step: int | None, cells: Mapping[str, object], beside: Mapping[str, object] | None = None) -> None:
+        """Put cells on the latest row of a step that has none of them, else on a new one; `beside` where there is none.
+
+        What stands beside does not make a row: it is said again with each part of one.
+        """
+        columns, row = self._table.columns, -1 if step is None else self._latest.get(step, -1)
+        everything = {**(beside or {}), **cells}
+        for name in everything:
+            if name not in columns:
+                self._table.open({name: None}, self.rows)
+                columns[name] = Cells()
+        if row < 0 or any(row < len(columns[name].state) and columns[name].state[row] for name in cells):
+            row = self._new(step)
+        for name, cell in everything.items():
+            column = columns[name]
+            column.lengthen(row + 1)
+            if name in cells or not column.state[row]:
+                column.state[row], column.values[row], _unit = read_cell(cell)
+
+    def _new(self, step: int | None) -> int:
+        if self.rows >= MAX_ROWS or self.rows * len(self._table.columns) > MAX_CELLS:
+            what, remedy = f"{self.rows} rows and more", f"at most {MAX_ROWS} rows and {MAX_CELLS} cells are read"
+            raise SubjectError("too-large", what, where=str(self._path), remedy=remedy)
+        self._steps.add([step])
+        if step is not None:
+            self._latest[step] = self.rows
+        self.rows += 1
+        return self.rows - 1
+
+    def log(self, *, facts: Fields, notes: Fields, units: Mapping[str, str]) -> Log:
+        """Return what was collected; refuse with `no-rows` where that is nothing."""
+        if not self.rows:
+            raise no_rows(self._path)
+        for column in self._table.columns.values():
+            column.lengthen(self.rows)
+        steps = {STEP: self._steps} if self._latest else {}
+        columns = steps | {name: one for name, one in self._table.columns.items() if name not in steps}
+        return Log(self.rows, columns, facts=facts, notes=notes, units=units)
+
+
+def joined(path: Path, series: Iterable[Iterable[Sample]], *, facts: Fields, notes: Fields) -> Log:
+    """Join series that were each logged in order, in the order of time; each keeps its own where a clock was set."""
+    table = StepTable(path)
+    for _when, step, name, value in heapq.merge(*series, key=itemgetter(0)):
+        table.add(step, {name: value})
+    return table.log(facts=facts, notes=notes, units={})
 
 
 def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:

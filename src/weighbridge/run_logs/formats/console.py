@@ -11,8 +11,7 @@ from typing import Final, TypeAlias
 from weighbridge.core import Json, dataclass, field
 from weighbridge.run_logs.formats.line_pattern import line_pattern
 from weighbridge.run_logs.log_file import batches
-from weighbridge.run_logs.log_table import STEP, Log
-from weighbridge.run_logs.step_table import StepTable
+from weighbridge.run_logs.log_table import STEP, Log, StepTable
 
 NUMBER: Final = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf))"
 SIZES: Final = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}  # as nanotron rounds its numbers

@@ -19,8 +19,7 @@ from typing import Any
 from weighbridge.core import SubjectError, replace
 from weighbridge.run_logs.json_log import decode
 from weighbridge.run_logs.log_file import raw_blocks, several_runs
-from weighbridge.run_logs.log_table import MISSING, STEP, Cells, Log
-from weighbridge.run_logs.step_table import Sample, StepTable, joined
+from weighbridge.run_logs.log_table import MISSING, STEP, Cells, Log, Sample, StepTable, joined
 
 MAX_RECORD = 256 << 20  # pictures are records, too
 PATTERN = "*tfevents*"
