@@ -1,1 +1,1 @@
-"""One step of a forward pass: where its error lies, and the step itself as a script."""
+"""A model without a pass over it: the points of its architecture, and one step of it as a script."""
