@@ -73,18 +73,12 @@ def header(first: list[str], path: Path) -> tuple[bool, list[str], dict[str, str
 
 def _rows(reader: Any, path: Path, lines: _Lines) -> Rows:
     """Yield each row that is not blank with the number of its line; a row that breaks off at the end is empty."""
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as problem:
-            if "end of data" in str(problem) and not lines.terminated:
-                yield reader.line_num, []
-                return
+    try:
+        yield from ((reader.line_num, row) for row in reader if row)
+    except csv.Error as problem:
+        if "end of data" not in str(problem) or lines.terminated:
             raise bad_line(path, reader.line_num, f"not a row of CSV: {problem}") from None
-        if row:
-            yield reader.line_num, row
+        yield reader.line_num, []
 
 
 def _fill(table: TableBuilder, names: list[str], rows: Rows, path: Path, lines: _Lines) -> int:

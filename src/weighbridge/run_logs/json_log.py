@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import re
@@ -11,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, quoted, unique
+from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, quoted, sha256, unique
 from weighbridge.run_logs.book import moment_of
 from weighbridge.run_logs.log_file import Batch, bad_line, batches, decoded, no_rows, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
@@ -114,7 +113,7 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
     except SubjectError as problem:
         if not may_be_empty or problem.code not in ("empty-file", "no-rows"):
             raise
-        digests[STEPS] = hashlib.sha256((path / STEPS).read_bytes()).hexdigest()
+        digests[STEPS] = sha256((path / STEPS).read_bytes())
         log = Log(0, {})
     notes = dict[str, int]()
     events = _events(path / EVENTS, digests, notes) if exists(path / EVENTS) else ()
