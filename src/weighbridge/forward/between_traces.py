@@ -120,7 +120,8 @@ def equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
         return None
     same = of = 0
     for at in range((found.shape(point) or (0,))[0]):
-        ours, theirs = (side.sequence(point, at).view(f"u{side.itemsize(point)}") for side in (trusted, found))
+        pair = (side.sequence(point, at) for side in (trusted, found))
+        ours, theirs = (one.view(f"u{one.itemsize}") for one in pair)
         same, of = same + int(np.count_nonzero(ours == theirs)), of + ours.size
     return same / of
 

@@ -8,6 +8,7 @@ import itertools
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -112,10 +113,9 @@ class Torch:
         floating = [(name, tensor) for name, tensor in named if name in stored and tensor.is_floating_point()]
         concerned = [tensor for name, tensor in floating if apart.isdisjoint(name.split("."))]
         if not wanted:
-            sizes: dict[str, int] = {}
+            sizes = Counter[str]()
             for tensor in concerned:
-                name = str(tensor.dtype).removeprefix("torch.")
-                sizes[name] = sizes.get(name, 0) + tensor.numel()
+                sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.numel()
             return replace(self, dtype=max(sizes, key=lambda name: sizes[name], default="float32"))
         kind = getattr(torch, wanted)
         if all(tensor.dtype is kind for tensor in concerned):

@@ -145,10 +145,6 @@ class Trace:
         """Return the dtype in which the stack captured a point."""
         return HELD_AS[self.tensors[point].dtype]
 
-    def itemsize(self, point: str) -> int:
-        """Return the bytes of one of its elements."""
-        return _dtype(self.tensors[point].dtype).itemsize
-
     def windows(self, point: str, step: int) -> Iterator[NDArray[Any]]:
         """Yield its values `[tokens, channels]` as they are stored, not copied, some tokens at a time."""
         tensor, dtype = self.tensors[point], _dtype(self.tensors[point].dtype)

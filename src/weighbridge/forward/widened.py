@@ -69,7 +69,7 @@ def widened() -> Iterator[Audit]:
         return low.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 
     def operation(func: Any, args: Any, kwargs: Any) -> Any:
-        given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        given = tensors_in((args, kwargs))
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if func is torch.ops.aten.embedding.default:  # rows of a table are widened behind, not the whole table before
             result = wide(func(*args, **kwargs))
@@ -80,8 +80,7 @@ def widened() -> Iterator[Audit]:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
             result = IN_FLOAT64.get(func.name(), func)(*args, **kwargs)
-        made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        _audit(audit, func, made, given, in_place)
+        _audit(audit, func, tensors_in(result), given, in_place)
         return result
 
     def call(func: Any, args: Any, kwargs: Any) -> Any:
@@ -96,6 +95,13 @@ def widened() -> Iterator[Audit]:
             yield audit
     finally:
         torch.set_default_dtype(before)
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in what an operation is given, or makes."""
+    from torch.utils import _pytree
+
+    return [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _with_bias(product: torch.Tensor, bias: list[torch.Tensor], *, alpha: float = 1, beta: float = 1) -> torch.Tensor:
