@@ -1,25 +1,34 @@
-"""Read JSON logs, strictly: one row a line, a recorder's directory, or a report. Only a last line may be torn."""
+"""Read JSON logs, strictly: a row a line, a recorder's directory with its attempts, or a report.
+
+Only a last line may be torn.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, quoted, sha256, unique
+from weighbridge.core import Fields, Json, SubjectError, WeighbridgeError, exists, is_folder, quoted
+from weighbridge.core.canonical import loads, sha256, unique
 from weighbridge.run_logs.book import moment_of
 from weighbridge.run_logs.log_file import Batch, bad_line, batches, decoded, no_rows, read_whole, several_runs
-from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
+from weighbridge.run_logs.log_table import EPOCH, STEP, Cells, Log, TableBuilder
+from weighbridge.run_logs.run_end import run_end
 
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
 DIAGNOSTICS = "diagnostics.jsonl"  # what was seen inside a model
 RUN_FILES = HEAD, STEPS  # one of which makes a folder a run directory
 RANK = re.compile(r"rank-(0|[1-9][0-9]{0,6})")
+ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,5})")
+OF_ONE_RUN = ("model", "data")  # what differs in no attempt that goes on with the steps of another
+OF_EACH = ("attempt", "first_step", "pid", "started")  # and what does by nature
 SHOWN = 64  # rank directories that a message lists
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
@@ -129,6 +138,76 @@ def of_recorder(log: Log, head: Fields, events: tuple[Fields, ...]) -> Log:
     complete = complete and head.get("dirty") is False and moment_of(head.get("started")) is not None
     heads = (head,) if complete and head.get("schema") == SCHEMA else ()
     return dataclasses.replace(log, recorded=bool(head), heads=heads, facts=head, events=events)
+
+
+def read_attempts(path: Path, digests: dict[str, str]) -> Log:
+    """Read a run directory and its attempts: the rows of each stand for those of the earlier ones from its first on.
+
+    Raises SubjectError where an attempt is missing, is one of another run, or goes on with another model or corpus.
+    """
+    folders = {int(found[1]): at for at in path.glob("attempt-*") if (found := ATTEMPT.fullmatch(at.name))}
+    if not folders:
+        return read_run_directory(path, digests)
+    if missing := next((number for number in range(2, max(folders)) if number not in folders), 0):
+        raise _not_joined(path, f"attempt-{missing} is missing, and attempt-{max(folders)} is there", "put it back")
+    parts: list[Log] = []
+    for at in (path, *(folders[number] for number in sorted(folders))):
+        own: dict[str, str] = {}
+        parts.append(read_run_directory(at, own, may_be_empty=True))
+        digests.update({f"{at.name}/{name}" if at != path else name: digest for name, digest in own.items()})
+        runs = [str(part.facts["run"]) for part in parts if "run" in part.facts]
+        if runs and runs[-1] != runs[0]:
+            what = f"{at.name} is of the run {quoted(runs[-1])}, the first attempt of {quoted(runs[0])}"
+            raise _not_joined(path, what, "take it away")
+    if not any(part.rows for part in parts):
+        raise no_rows(path)
+    return joined(parts, path)
+
+
+def _not_joined(path: Path, what: str, remedy: str) -> SubjectError:
+    return SubjectError("attempts", what, where=str(path), remedy=f"{remedy}, or bind one attempt by itself")
+
+
+def joined(parts: Sequence[Log], path: Path) -> Log:
+    """Join the attempts of a run, in their order; refuse where one goes on with another model or corpus."""
+    last, before = parts[-1], math.inf
+    kept: list[tuple[Log, list[int], float]] = []
+    for part in reversed(parts):
+        steps = part.columns.get(STEP, Cells(part.rows))
+        rows = [row for row in range(part.rows) if before == math.inf or steps.values[row] < before]
+        kept.insert(0, (part, rows, before))
+        before = min((before, *steps.numbers()))
+        other = next((name for name in OF_ONE_RUN if part.facts.get(name) != last.facts.get(name)), "")
+        if rows and other:
+            what = f"attempt {len(parts) + 1 - len(kept)} and the last one are joined, and their `{other}` differs"
+            raise _not_joined(path, what, "record another model or corpus into another directory")
+    ends = [run_end(part.facts, part.events, part.rows).ended for part in parts]
+    joins = any(rows for _, rows, _ in kept[:-1])  # then the log begins before the first step of the last
+    facts = {name: fact for name, fact in last.facts.items() if name != "first_step" or not joins}
+    early = ((event, end) for part, _, end in kept[:-1] for event in part.events if event.get("event") != "end")
+    events = [event for event, end in early if isinstance(step := event.get("step"), int) and step < end]
+    each = [dict(stated(part.facts)) for part in parts]
+    names = {name for one in each for name in one if one[name] != {} and name.rpartition(".")[2] not in OF_EACH}
+    changed = sorted(name for name in names if any(one.get(name) != each[0].get(name) for one in each))
+    notes = {**last.notes, "attempts": len(parts), "attempts_ended": ", ".join(ends)}
+    notes |= {"changed_between_attempts": ", ".join(changed)} if changed else {}
+    columns = {name: Cells() for part in parts for name in part.columns}
+    for name, cells in columns.items():
+        for part, rows, _ in kept:
+            cells.add_rows(part.columns.get(name) or Cells(part.rows), rows)
+    count, given = sum(len(rows) for _, rows, _ in kept), [part for part, rows, _ in kept if rows]
+    heads = tuple(head for part in given for head in part.heads) if all(part.heads for part in given) else ()
+    more: dict[str, Any] = {"facts": facts, "events": (*events, *last.events), "notes": notes, "heads": heads}
+    return dataclasses.replace(last, rows=count, columns=columns, **more)
+
+
+def stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:
+    """Yield the facts of `run.json`, those of a section with its name before theirs; an empty section is one."""
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and value:
+            yield from stated(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
 
 
 def is_run(folder: Path) -> bool:

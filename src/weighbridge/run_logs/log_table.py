@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
-from weighbridge.core import Fields, SubjectError, dataclass, field
+from weighbridge.core import Fields, SubjectError, data, dataclass, field
 from weighbridge.run_logs.log_file import no_rows
 from weighbridge.run_logs.units import DATE
 
@@ -30,29 +30,6 @@ UNITS = (
     *("", DATE, "%", "B", *(f"{size}{binary}B" for size in "KMGTk" for binary in ("i", ""))),
     *("mW", "kW", "W", "C", "KHz", "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s"),
 )
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "step": (
-        *("global_step", "iteration", "iter", "trainer/global_step", "train/global_step", "_step", "current_steps"),
-        "time/total_timesteps",
-    ),
-    "loss": (
-        *("train_loss", "training_loss", "train/loss", "loss/train", "Loss/train", "train_loss_step", "total_loss"),
-        *("loss_metrics/global_avg_loss", "epoch_loss"),
-    ),
-    "val_loss": (
-        *("eval_loss", "valid_loss", "validation_loss", "val/loss", "eval/loss", "valid/loss", "validation/loss"),
-        *("loss/val", "Loss/val", "validation_metrics/loss", "val_loss_epoch", "epoch_val_loss"),
-    ),
-    "lr": ("learning_rate", "train/learning_rate", "lr-AdamW"),
-    "grad_norm": ("gradient_norm", "train/grad_norm", "gnorm"),
-    "tokens": ("step_tokens", "tokens_in_step"),
-    "tokens_seen": ("num_input_tokens_seen", "total_tokens", "tokens_total"),
-    "tokens_per_sec": ("tokens_per_second", "tok_per_sec", "throughput_tokens_per_sec", "tok_s", "throughput(tps)"),
-    "wall_ms": ("step_ms", "step_time_ms", "wall_time_ms", "iteration_time_ms"),
-    "gpu_util_pct": ("gpu_util", "gpu_utilization", "utilization.gpu"),
-    "coverage": ("corpus_coverage", "coverage_pct"),
-    "epoch": (),
-}
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 20_000_000, 512, 160_000_000
 MAX_NAME = 200
 DIGEST, MAX_DIGESTS = re.compile(r"[0-9a-fA-F]{64}"), 10_000
@@ -279,7 +256,8 @@ def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str,
     names = {standard: name for standard, name in given.items() if name in set(logged)}
     taken = set(given) | set(remaining)
     spelled = {one.lower().replace(" ", "_"): one for one in reversed(remaining)} | {one: one for one in remaining}
-    aliases = {of: next((spelled[one] for one in (*known, of) if one in spelled), "") for of, known in ALIASES.items()}
+    known = data.table("run_logs/aliases").items()
+    aliases = {of: next((spelled[one] for one in (*others, of) if one in spelled), "") for of, others in known}
     alias_of = {name: standard for standard, name in aliases.items() if standard not in taken}
     return names | {alias_of.get(name, name): name for name in remaining if name not in given}
 

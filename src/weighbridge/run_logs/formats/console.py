@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from weighbridge.core import Json, dataclass, field
+from weighbridge.core.data import table
 from weighbridge.run_logs.formats.line_pattern import line_pattern
 from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import STEP, Log, StepTable
@@ -33,59 +34,21 @@ class Program:
     ended: str = ""
 
 
-TIMES: Final = ("elapsed time per iteration (ms)", "elapsed_time_per_iteration_ms", "time_per_iteration_ms")
-PIPED: Final = {"lm loss": "loss", "lm_loss": "loss", "learning rate": "lr", "grad norm": "grad_norm"}
-PROGRAMS: Final = (
-    Program(
-        "nanoGPT",
-        re.compile(r"^(?:iter|step) (?P<step>\d+): (?=(?:train )?loss )"),
-        re.compile(rf"(?P<name>[a-z][a-z ]*?) (?P<value>{NUMBER})(?P<unit>ms|%)?(?:,|$)"),
-        {"time": "wall_ms", "train loss": "eval/train_loss", "val loss": "val_loss"},
-    ),
-    Program(
-        "modded-nanogpt",
-        re.compile(r"^step:(?P<step>\d+)/(?P<of>\d+) (?=\w+:)"),
-        re.compile(rf"(?P<name>\w+):(?P<value>{NUMBER})(?P<unit>ms|s)?"),
-    ),
-    Program(
-        "llm.c",
-        re.compile(r"^step +(?P<step>\d+)/(?P<of>\d+)(?=:? ?\|? *(?:train )?loss )"),
-        re.compile(rf"(?P<name>\b(?:train loss|loss|norm|lr)\b)? *(?P<value>{NUMBER})(?P<unit> ms| tok/s|% )?"),
-        {"train loss": "loss", "norm": "grad_norm", " ms": "wall_ms", " tok/s": "tokens_per_sec", "% ": "mfu_pct"},
-    ),
-    Program(
-        "llm.c's main.log",
-        re.compile(r"^s:(?P<step>\d+) (?=(?:trl|tel|eval):)"),
-        re.compile(rf"(?P<name>\w+):(?P<value>{NUMBER})(?P<unit>$^)?"),
-        {"trl": "loss", "tel": "val_loss", "norm": "grad_norm", "eval": "eval/accuracy"},
-    ),
-    Program(
-        "torchtitan",
-        re.compile(r"(?P<other>validate )?\bstep: *(?P<step>\d+) +(?=loss:)"),
-        re.compile(rf"(?P<name>\w+): +(?P<value>{NUMBER})(?P<unit>GiB|%)?"),
-        {"tps": "tokens_per_sec"},
-        "Training completed",
-    ),
-    Program(
-        "Megatron-LM and nanotron",
-        re.compile(r"\biteration:? +(?P<step>\d+) */ *(?P<of>\d+) \|"),
-        re.compile(rf"(?<=\|)(?P<name>[^|:]{{1,80}}): *(?P<value>{NUMBER})(?P<unit>[KMBGT])? *(?=\||$)"),
-        PIPED | dict.fromkeys(TIMES, "wall_ms"),
-    ),
-    Program(  # what so many scripts print; how many epochs were asked for is no count of theirs, which may begin at 0
-        "an epoch a line",
-        re.compile(r"(?i)\bepoch\W*(?P<step>\d+)(?: */ *\d+)?\W+(?!.*\b(?:step|batch|iter))(?=.*loss *[:=])"),
-        re.compile(rf"(?P<name>[A-Za-z][A-Za-z_ /-]*?) *[:=] *(?P<value>{NUMBER})(?P<unit>%|s\b)?"),
-        {"val_loss": "eval_loss"},  # beside the loss of its epoch it makes the row no evaluation's own
-    ),
-)
 Row: TypeAlias = tuple[str, dict[str, object]]  # its step, if it tells one, and its cells
 RowOf: TypeAlias = Callable[[str], Row | None]
 
 
+@cache
+def programs() -> tuple[Program, ...]:
+    """Return the programs whose rows are known."""
+    rows = table("run_logs/programs")
+    found = ((row, re.compile(row["begins"]), re.compile(row["pair"].replace("{NUMBER}", NUMBER))) for row in rows)
+    return tuple(Program(**row | {"begins": begins, "pair": pair}) for row, begins, pair in found)
+
+
 def reader_of(line: str) -> Callable[[Path, dict[str, str]], Log] | None:
     """Return what reads the rows that a known program prints; None where the line is no row of one."""
-    program = next((program for program in PROGRAMS if _row(program, {}, {}, line) is not None), None)
+    program = next((program for program in programs() if _row(program, {}, {}, line) is not None), None)
     return partial(_read_program, program=program) if program else None
 
 

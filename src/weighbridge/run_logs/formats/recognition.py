@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 from weighbridge.core import SubjectError, WeighbridgeError, exists, is_folder
 from weighbridge.core.plugins import Brought
-from weighbridge.run_logs.attempts import read_attempts
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.formats import console, trackio_database
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
@@ -22,7 +21,7 @@ from weighbridge.run_logs.formats.framework_folder import log_in
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
 from weighbridge.run_logs.formats.record_files import SIGN, event_files, is_events, read_events, read_wandb
-from weighbridge.run_logs.json_log import HEAD, STEPS, read_jsonl, read_report
+from weighbridge.run_logs.json_log import HEAD, STEPS, read_attempts, read_jsonl, read_report
 from weighbridge.run_logs.log_file import GZIP, UTF_16, batches, open_regular, several_runs, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
 
@@ -38,8 +37,8 @@ SOURCE = re.compile(r"[=;{}\"']|^\s*(?:#|@|import |from |def |class |if |for |wh
 FORMATS = (
     "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), a JSON report (.json; "
     "trainer_state.json and Keras's history too), TensorBoard event files, MLflow's folder of a run, a W&B run or "
-    "wandb-history.jsonl, trackio's database, a folder of *.metadata.json, MLPerf's :::MLLOG lines, the console of "
-    f"{', '.join(program.name for program in console.PROGRAMS)}; and any text, by the subject's `lines:`"
+    "wandb-history.jsonl, trackio's database, a folder of *.metadata.json, MLPerf's :::MLLOG lines, the console of {}; "
+    "and any text, by the subject's `lines:`"
 )
 
 
@@ -167,5 +166,5 @@ def _text(path: Path, digests: dict[str, str]) -> Log:
 
 
 def _unknown(path: Path, why: str) -> SubjectError:
-    what, remedy = f"this is no log of a format that is read ({why})", f"bind one of these: {FORMATS}"
-    return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
+    what, known = f"this is no log of a format that is read ({why})", ", ".join(one.name for one in console.programs())
+    return SubjectError("unknown-format", what, where=str(path), remedy=f"bind one of these: {FORMATS.format(known)}")
