@@ -24,6 +24,11 @@ from weighbridge.forward.stacks import Stack, Tokens, Torch
 HERE = Path(__file__).parent
 SOURCE = HERE / "model.safetensors"
 IMPORT = HERE / "model.gguf"
+PLACES = {  # of a block
+    "attn_norm.out": ".attn_norm", "attn.q.post_bias": ".attn.q", "attn.k.post_bias": ".attn.k",
+    "attn.v.post_bias": ".attn.v", "attn.ctx": ".attn.o:in", "attn.o.post_bias": ".attn.o", "ffn_norm.out": ".ffn_norm",
+    "ffn.up.post_bias": ".up", "ffn.act": ".act", "ffn.down.post_bias": ".down", "resid_out": "",
+}  # fmt: skip
 
 Array = NDArray[Any]  # float32
 
@@ -36,56 +41,34 @@ def tokens() -> Tokens:
 
 def taps() -> dict[str, str]:
     """Return every capture point, in the order of computing, and where it lies in the PyTorch module."""
-    points: dict[str, str] = {}
-    for layer in range(SHAPE.layers):
-        here, block = f"L{layer}", f"blocks.{layer}"
-        points |= {
-            f"{here}.attn_norm.out": f"{block}.attn_norm",
-            f"{here}.attn.q.post_bias": f"{block}.attn.q",
-            f"{here}.attn.k.post_bias": f"{block}.attn.k",
-            f"{here}.attn.v.post_bias": f"{block}.attn.v",
-            f"{here}.attn.ctx": f"{block}.attn.o:in",
-            f"{here}.attn.o.post_bias": f"{block}.attn.o",
-            f"{here}.ffn_norm.out": f"{block}.ffn_norm",
-            f"{here}.ffn.up.post_bias": f"{block}.up",
-            f"{here}.ffn.act": f"{block}.act",
-            f"{here}.ffn.down.post_bias": f"{block}.down",
-            f"{here}.resid_out": block,
-        }
+    layers = range(SHAPE.layers)
+    points = {f"L{layer}.{name}": f"blocks.{layer}{place}" for layer in layers for name, place in PLACES.items()}
     return points | {"final_norm.out": "norm", "logits": "head"}
 
 
-def reference() -> Torch:
+def reference(device: str = "cpu") -> Torch:
     """Return the trusted side: the PyTorch model on the CPU, with the weights of the source checkpoint."""
-    return _torch("cpu")
-
-
-def on_cuda() -> Torch | None:
-    """Return the same model on a CUDA device, None where there is none."""
-    return _torch("cuda") if torch.cuda.is_available() else None
-
-
-def numpy_backend() -> Stack:
-    """Return the candidate: NumPy, with the weights of the GGUF import."""
-    return _numpy()
-
-
-def numpy_backend_without_a_bias() -> Stack:
-    """Return the candidate with a bug: layer 1 forgets the bias of its queries."""
-    return _numpy(forgets="blocks.1.attn.q.bias")
-
-
-def _torch(device: str) -> Torch:
     model = GPT()
     model.load_state_dict(load_file(SOURCE))
     return Torch(module=model.to(device), taps=taps(), tokens=tokens(), checkpoint=str(SOURCE))
 
 
-def _numpy(forgets: str = "") -> Stack:
+def on_cuda() -> Torch | None:
+    """Return the same model on a CUDA device, None where there is none."""
+    return reference("cuda") if torch.cuda.is_available() else None
+
+
+def numpy_backend(forgets: str = "") -> Stack:
+    """Return the candidate: NumPy, with the weights of the GGUF import."""
     weights = read_gguf(IMPORT)
     used = {name: np.zeros_like(array) if name == forgets else array for name, array in weights.items()}
     run = NumpyGPT(weights=used).run
     return Stack(run=run, weights=weights, checkpoint=str(IMPORT), name=f"NumPy {np.__version__}")
+
+
+def numpy_backend_without_a_bias() -> Stack:
+    """Return the candidate with a bug: layer 1 forgets the bias of its queries."""
+    return numpy_backend(forgets="blocks.1.attn.q.bias")
 
 
 def read_gguf(path: Path) -> dict[str, Array]:

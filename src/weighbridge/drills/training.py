@@ -136,8 +136,7 @@ def train(folder: Path, setup: Setup, declared: Setup) -> None:
     torch.set_num_threads(1)
     model = model_of(setup).to(getattr(torch, setup.dtype))
     owned = [one for name, one in model.named_parameters() if not _named(setup.left_out, name)]
-    kinds = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-    optimizer = kinds[setup.optimizer](owned, lr=setup.rate)
+    optimizer = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[setup.optimizer](owned, lr=setup.rate)
     for one in (one for name, one in model.named_parameters() if _named(setup.louder, name)):
         one.register_hook(lambda gradient: gradient * 1e3)  # type: ignore[no-untyped-call]
     ids = torch.tensor(list(standard_library(HELD_OUT)), dtype=torch.long)

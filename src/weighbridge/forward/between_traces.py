@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, dataclass, field, np
 from weighbridge.forward.trace_file import Trace
@@ -59,12 +59,6 @@ class Again:
     first: Trace
     seen: dict[str, int] = field(default_factory=dict)  # tokens that came
     squares: dict[str, float] = field(default_factory=dict)  # of differences
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        """Keep nothing open."""
 
     def write(self, point: str, data: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Compare values `[sequences, tokens, channels]` of a point with those of the first run at the same tokens."""

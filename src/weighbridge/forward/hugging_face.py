@@ -6,8 +6,8 @@ And the capture points of its architecture, of its configuration alone: no weigh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -111,7 +111,7 @@ def _visited(directory: Directory, dtype: torch.dtype) -> dict[str, int]:
     def visit(point: str, rows: torch.Tensor) -> None:
         found.setdefault(point, rows.shape[2])
 
-    with torch.device("meta"), _without_values(), torch.no_grad():
+    with torch.device("meta"), listening(_without_values), torch.no_grad():
         make = getattr(kind, "_from_config", None) or kind.from_config
         model = make(config, dtype=dtype).eval()
         with visited(model, visit, SHAPE[0]):
@@ -126,14 +126,8 @@ def names_of(point: str) -> Mapping[str, str]:
     return {engine: str(name).replace("{n}", layer) for engine, name in named.items()}
 
 
-@contextmanager
-def _without_values() -> Iterator[None]:
+def _without_values(func: Any, args: Any, kwargs: Any) -> Any:
     """Answer what asks for one value of a tensor without any by zero, which no point hangs on."""
-
-    def operation(func: Any, args: Any, kwargs: Any) -> Any:
-        if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001
-            return args[0].dtype.is_floating_point * 0.0 if args[0].dtype is not torch.bool else False
-        return func(*args, **kwargs)
-
-    with listening(operation):
-        yield
+    if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001
+        return args[0].dtype.is_floating_point * 0.0 if args[0].dtype is not torch.bool else False
+    return func(*args, **kwargs)

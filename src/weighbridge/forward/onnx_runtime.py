@@ -107,8 +107,7 @@ class OnnxFile:
 
 def _cuda_starts(onnx: Any, onnxruntime: Any) -> bool:
     """Return whether CUDA, which the build lists, starts on this host; ONNX Runtime itself goes on without it."""
-    one = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
-    other = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    one, other = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "one", [one], [other])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     options = onnxruntime.SessionOptions()

@@ -45,12 +45,15 @@ class Neighbours:
         near = [(name, self._kept(values).double()) for name, values in self.recent if values.shape == made.shape]
         made, captured = self._kept(made), self._kept(captured)
         norm = float(captured.norm()) or 1.0
-        fitted = list(self._simple(made, captured, norm))
+
+        def related(name: str, to: str, rest: torch.Tensor) -> Relation:
+            return Relation(name=name, to=to, left=float(rest.norm()) / norm)
+
+        fitted = [related(*one) for one in self._simple(made, captured)]
         for name, other in near:
-            fitted.append(Relation(name="neighbour", to=name, left=float((captured - other).norm()) / norm))
+            fitted.append(related("neighbour", name, captured - other))
             for how, sign in (("without", -1), ("with", 1)):  # it is missing from the sum, or in it twice
-                left = float((captured - made - sign * other).norm()) / norm
-                fitted.append(Relation(name="residual", to=f"{how} {name}", left=left))
+                fitted.append(related("residual", f"{how} {name}", captured - made - sign * other))
         # A factor for each channel always leaves a little less over than one factor that explains all.
         least = min(one.left or 0.0 for one in fitted)
         return next(one for one in fitted if (one.left or 0.0) <= 2 * least)
@@ -60,26 +63,22 @@ class Neighbours:
         some = any(self.padded) and len(rows) > 1
         return torch.cat([row[many:] for row, many in zip(rows, self.padded, strict=True)])[None] if some else rows
 
-    def _simple(self, made: torch.Tensor, captured: torch.Tensor, norm: float) -> Iterator[Relation]:
+    def _simple(self, made: torch.Tensor, captured: torch.Tensor) -> Iterator[tuple[str, str, torch.Tensor]]:
         flat_made, flat_captured = made.flatten(0, 1), captured.flatten(0, 1)
         factor = float((captured * made).sum() / (made * made).sum().clamp(min=1e-300))
-        yield Relation(name="scale", to=f"{factor:.6g}", left=float((captured - factor * made).norm()) / norm)
+        yield "scale", f"{factor:.6g}", captured - factor * made
         offset = (flat_captured - flat_made).mean(0)
-        left = float((flat_captured - flat_made - offset).norm()) / norm
-        yield Relation(name="bias", to=self._weight(offset), left=left)
+        yield "bias", self._weight(offset), flat_captured - flat_made - offset
         one, other = flat_made - flat_made.mean(0), flat_captured - flat_captured.mean(0)  # a norm may have a bias too
         gains = (one * other).sum(0) / one.square().sum(0).clamp(min=1e-300)
-        left = float((other - one * gains).norm()) / norm
-        yield Relation(name="channel-scale", to=self._weight(gains) or self._weight(1 / gains), left=left)
+        yield "channel-scale", self._weight(gains) or self._weight(1 / gains), other - one * gains
         if 1 < made.shape[2] <= WIDE:
             one, other = (flat / flat.norm(dim=0).clamp(min=1e-300) for flat in (flat_made, flat_captured))
             order = (one.T @ other).argmax(0)
             moved = int((order != torch.arange(len(order), device=order.device)).sum())
-            left = float((flat_captured - flat_made[:, order]).norm()) / norm
-            yield Relation(name="permutation", to=f"{moved} channels moved", left=left)
+            yield "permutation", f"{moved} channels moved", flat_captured - flat_made[:, order]
         for name, step in (("one token early", -1), ("one token late", 1)):
-            left = float((captured - made.roll(step, 1)).norm()) / norm
-            yield Relation(name="shift", to=name, left=left)
+            yield "shift", name, captured - made.roll(step, 1)
 
     def _weight(self, vector: torch.Tensor) -> str:
         """Return the weight of as many elements that a vector, or its negative, is nearest to; empty where none is."""

@@ -184,8 +184,7 @@ def batches(path: Path, digests: dict[str, str]) -> Iterator[Batch]:
         try:
             tail = rest.decode("utf-8")
         except UnicodeDecodeError as problem:
-            torn = problem.reason == "unexpected end of data"
-            tail = decoded(rest[: problem.start] if torn else rest, path, first)
+            tail = decoded(rest[: problem.start] if problem.reason == "unexpected end of data" else rest, path, first)
         yield Batch([tail], first, terminated=False)
     elif not begun:
         raise empty(path)

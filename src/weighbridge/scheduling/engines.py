@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 from uuid import uuid4
 
 from weighbridge.core import EngineError, Fields, Json, Origin, SubjectError, UsageError, __version__, dataclass, field
@@ -149,11 +149,10 @@ class Engine:
             if isinstance(answer, Exception):
                 workers = self.cluster.workers()
                 self._give_up(missing, f"it ended with {type(answer).__name__}" if workers else "it has no worker")
-            assert isinstance(answer, WorkerAnswer)
             seen, missing = time.monotonic(), missing - 1
             yield answer
 
-    def _give_up(self, missing: int, why: str) -> None:
+    def _give_up(self, missing: int, why: str) -> NoReturn:
         what = f"the engine left {missing} tensors undone: {why}"
         remedy = "look at its workers' logs and start them again, or compare without --engine"
         raise SubjectError("engine-lost", what, where=self.address, remedy=remedy)

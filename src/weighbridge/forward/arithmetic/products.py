@@ -114,22 +114,17 @@ def rounded(module: torch.nn.Module, products: Products) -> Iterator[None]:
             args = list(args)
             of_weights = [args[at].untyped_storage().data_ptr() in weights for at in factors[func]]
             for side, (at, is_weight) in enumerate(zip(factors[func], of_weights, strict=True)):
-                if said in BOTH or not is_weight:
-                    args[at] = _factor(args[at], ROUNDINGS[said], turned=side == 1)
+                if said in BOTH or not is_weight:  # along what is summed over: of the second, the one before the last
+                    made = ROUNDINGS[said](args[at].mT if side else args[at])
+                    args[at] = made.mT if side else made
         return func(*args, **kwargs)
 
     def call(func: Any, args: Any, kwargs: Any) -> Any:
         fused = func is torch.nn.functional.scaled_dot_product_attention
-        apart = fused and rounding_of(inside[-1], products) != PLAIN
-        return (attention if apart else func)(*args, **kwargs)
+        return (attention if fused and rounding_of(inside[-1], products) != PLAIN else func)(*args, **kwargs)
 
     with passes_of(module) as inside, listening(operation, call):
         yield
-
-
-def _factor(values: torch.Tensor, to: Callable[[torch.Tensor], torch.Tensor], *, turned: bool) -> torch.Tensor:
-    """Round along what is summed over: the last dimension of the first factor, the one before of the second."""
-    return to(values.transpose(-1, -2)).transpose(-1, -2) if turned else to(values)
 
 
 @contextmanager

@@ -1,4 +1,9 @@
-"""Read what training prints, a line a step: by the words of programs that are known, or by a person's pattern."""
+"""Read what training prints, a line a step: by the words of programs that are known, or by a person's pattern.
+
+Such a pattern of named groups is looked for in time that no pattern and no line can stretch. It is read as parts
+between its gaps (`.*`); each part is looked for once, behind the one before. Within a part a repeat takes what it can
+and gives nothing back, so that no part is tried in more than one way from one place.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from weighbridge.core import Json, dataclass, field
+from weighbridge.core import Json, SubjectError, dataclass, field, quoted
 from weighbridge.core.data import table
-from weighbridge.run_logs.formats.line_pattern import line_pattern
 from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import STEP, Log, StepTable
 
@@ -21,6 +25,14 @@ NO_SHARE: Final = -100.0  # percent
 EVALUATED: Final = "val_loss"
 OF_EVALUATION: Final = (EVALUATED, "eval/train_loss")
 MAX_LINE: Final = 4000  # characters; no program prints a longer row
+MAX_PATTERN: Final = 500
+MAX_LOOKED_AT: Final = 1000  # characters of a line that are looked at
+MAX_REPEAT: Final = 1000
+REMEDY: Final = r"write it as 'step (?P<step>\d+).*loss (?P<loss>\S+)': named groups of characters, and .* between them"
+_TOKEN = re.compile(
+    r"(?P<gap>\.[*+]\??)|(?P<set>\[\^?\]?(?:\\.|(?!--|&&|\|\||~~)[^]\\[])*\])|(?P<name>\(\?P<[A-Za-z_]\w*>)|(?P<open>\(\?:|\((?!\?))"
+    r"|(?P<close>\))|(?P<repeat>[*+?]|\{\d{1,4}(?:,\d{0,4})?\})|(?P<one>\\[dDwWsStbB]|\\[^A-Za-z0-9]|[^\\()*+?{\[])"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +126,62 @@ def _read(path: Path, digests: dict[str, str], row_of: RowOf, facts: dict[str, J
                 torn["torn_last_line"] = number
                 facts.pop("global_step", None)  # a step that is not whole was not reached
     return table.log(facts=facts, notes=torn, units=units)
+
+
+@dataclass(frozen=True, slots=True)
+class LinePattern:
+    """A pattern that was found harmless; `parts` lie behind one another in a line."""
+
+    parts: tuple[re.Pattern[str], ...]
+
+    def row(self, line: str) -> dict[str, str] | None:
+        """Return what the named groups hold in a line; None where the line is no row."""
+        found: dict[str, str] = {}
+        at = 0
+        for part in self.parts:
+            if (match := part.search(line, at, MAX_LOOKED_AT)) is None:
+                return None
+            at = match.end()
+            found |= {name: text.strip() for name, text in match.groupdict().items() if text is not None}
+        return found
+
+
+def line_pattern(text: str) -> LinePattern:
+    """Read a pattern; refuse with `pattern` what is none, names no group, or could take long."""
+    if not 0 < len(text) <= MAX_PATTERN:
+        raise _refused(f"it has {len(text)} characters, at most {MAX_PATTERN} are read")
+    parts, at, depth, last = [""], 0, 0, ""
+    while at < len(text):
+        if (token := _TOKEN.match(text, at)) is None:
+            raise _refused(f"what stands at character {at + 1} is not read: {quoted(text[at : at + 12])}")
+        kind, word, at = token.lastgroup or "", token[0], token.end()
+        depth += (kind in ("name", "open")) - (kind == "close")
+        if kind == "gap" and not depth:
+            parts.append("")
+        elif kind == "gap":
+            parts[-1] += word[:2] + "+"
+        elif kind == "repeat":
+            parts[-1] += _repeat(word, last, at)
+        else:
+            parts[-1] += word + ("(?>" if kind in ("name", "open") else ")" if kind == "close" else "")
+        last = word if kind == "repeat" else kind
+    try:
+        compiled = tuple(re.compile(part, re.ASCII) for part in parts if part)
+    except (re.error, OverflowError) as problem:
+        raise _refused(str(problem)) from None
+    names = [name for part in compiled for name in part.groupindex]
+    if not names or len(set(names)) < len(names):
+        raise _refused("it names no group, or one twice")
+    return LinePattern(compiled)
+
+
+def _repeat(word: str, last: str, at: int) -> str:
+    """Return a repeat that gives nothing back; only a single character may be repeated more than once."""
+    most = max((int(number) for number in re.findall(r"\d+", word)), default=0)
+    if last not in ("set", "one", "close") or (last == "close" and word != "?") or most > MAX_REPEAT:
+        raise _refused(f"the repeat that ends at character {at} could take long: {word}")
+    return word + "+"
+
+
+def _refused(what: str) -> SubjectError:
+    return SubjectError("pattern", f"the pattern of lines cannot be used: {what}", where="lines", remedy=REMEDY)

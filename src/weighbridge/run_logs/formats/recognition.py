@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from weighbridge.core import SubjectError, WeighbridgeError, exists, is_folder
 from weighbridge.core.plugins import Brought
-from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.formats import console, trackio_database
+from weighbridge.run_logs.formats.csv_log import read_csv
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
 from weighbridge.run_logs.formats.epoch_folder import read_epochs
 from weighbridge.run_logs.formats.framework_folder import log_in

@@ -149,8 +149,7 @@ def read_wandb(path: Path, digests: dict[str, str]) -> Log:
             raise _damaged_wandb(path, at, f"a record is none of W&B's: {problem}") from None
     log = table.log(facts=facts, notes=notes, units={})
     counted = any(_counts_on(log.columns[name]) for name in GLOBAL_STEPS if name in log.columns)
-    columns = {name: cells for name, cells in log.columns.items() if name != STEP or not counted}
-    return replace(log, columns=columns)
+    return replace(log, columns={name: one for name, one in log.columns.items() if name != STEP or not counted})
 
 
 def _counts_on(steps: Cells) -> bool:
