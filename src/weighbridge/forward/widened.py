@@ -9,7 +9,7 @@ One that was cast to bfloat16 and back keeps them rounded for good. Parts that h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -79,7 +79,8 @@ def widened() -> Iterator[Audit]:
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
-            result = IN_FLOAT64.get(func.name(), func)(*args, **kwargs)
+            own = func.name() == "aten::_grouped_mm"  # whose kernel knows no float64
+            result = (_grouped_mm if own else func)(*args, **kwargs)
         _audit(audit, func, tensors_in(result), given, in_place)
         return result
 
@@ -123,9 +124,6 @@ def _grouped_mm(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, *
     stops = ends.tolist()
     groups = zip([0, *stops], stops, weights, strict=False)
     return torch.cat([rows[start:stop] @ weight for start, stop, weight in groups])
-
-
-IN_FLOAT64: Mapping[str, Callable[..., Any]] = {"aten::_grouped_mm": _grouped_mm}  # kernels that have no such
 
 
 def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.Tensor], in_place: bool) -> None:

@@ -189,13 +189,11 @@ class TableBuilder:
             self.columns[name] = Cells(self.rows)
 
 
-class StepTable:
+class StepTable(TableBuilder):
     """Collects cells by step and name; a step that has the name already begins a new row, as a resumed run's does."""
 
     def __init__(self, path: Path) -> None:
-        self.rows = 0
-        self._path = path
-        self._table = TableBuilder(str(path))
+        super().__init__(str(path))
         self._latest: dict[int, int] = {}
         self._steps = Cells()
 
@@ -204,12 +202,10 @@ class StepTable:
 
         What stands beside does not make a row: it is said again with each part of one.
         """
-        columns, row = self._table.columns, -1 if step is None else self._latest.get(step, -1)
+        columns, row = self.columns, -1 if step is None else self._latest.get(step, -1)
         everything = {**(beside or {}), **cells}
-        for name in everything:
-            if name not in columns:
-                self._table.open({name: None}, self.rows)
-                columns[name] = Cells()
+        for name in [one for one in everything if one not in columns]:
+            self.open({name: None}, 0)
         if row < 0 or any(row < len(columns[name].state) and columns[name].state[row] for name in cells):
             row = self._new(step)
         for name, cell in everything.items():
@@ -219,9 +215,9 @@ class StepTable:
                 column.state[row], column.values[row], _unit = read_cell(cell)
 
     def _new(self, step: int | None) -> int:
-        if self.rows >= MAX_ROWS or self.rows * len(self._table.columns) > MAX_CELLS:
+        if self.rows >= MAX_ROWS or self.rows * len(self.columns) > MAX_CELLS:
             what, remedy = f"{self.rows} rows and more", f"at most {MAX_ROWS} rows and {MAX_CELLS} cells are read"
-            raise SubjectError("too-large", what, where=str(self._path), remedy=remedy)
+            raise SubjectError("too-large", what, where=self.where, remedy=remedy)
         self._steps.add([step])
         if step is not None:
             self._latest[step] = self.rows
@@ -231,11 +227,11 @@ class StepTable:
     def log(self, *, facts: Fields, notes: Fields, units: Mapping[str, str]) -> Log:
         """Return what was collected; refuse with `no-rows` where that is nothing."""
         if not self.rows:
-            raise no_rows(self._path)
-        for column in self._table.columns.values():
+            raise no_rows(Path(self.where))
+        for column in self.columns.values():
             column.lengthen(self.rows)
         steps = {STEP: self._steps} if self._latest else {}
-        columns = steps | {name: one for name, one in self._table.columns.items() if name not in steps}
+        columns = steps | {name: one for name, one in self.columns.items() if name not in steps}
         return Log(self.rows, columns, facts=facts, notes=notes, units=units)
 
 
