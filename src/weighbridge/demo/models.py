@@ -24,11 +24,6 @@ from weighbridge.forward.stacks import Stack, Tokens, Torch
 HERE = Path(__file__).parent
 SOURCE = HERE / "model.safetensors"
 IMPORT = HERE / "model.gguf"
-PLACES = {  # of a block
-    "attn_norm.out": ".attn_norm", "attn.q.post_bias": ".attn.q", "attn.k.post_bias": ".attn.k",
-    "attn.v.post_bias": ".attn.v", "attn.ctx": ".attn.o:in", "attn.o.post_bias": ".attn.o", "ffn_norm.out": ".ffn_norm",
-    "ffn.up.post_bias": ".up", "ffn.act": ".act", "ffn.down.post_bias": ".down", "resid_out": "",
-}  # fmt: skip
 
 Array = NDArray[Any]  # float32
 
@@ -41,8 +36,22 @@ def tokens() -> Tokens:
 
 def taps() -> dict[str, str]:
     """Return every capture point, in the order of computing, and where it lies in the PyTorch module."""
-    layers = range(SHAPE.layers)
-    points = {f"L{layer}.{name}": f"blocks.{layer}{place}" for layer in layers for name, place in PLACES.items()}
+    points: dict[str, str] = {}
+    for layer in range(SHAPE.layers):
+        here, block = f"L{layer}", f"blocks.{layer}"
+        points |= {
+            f"{here}.attn_norm.out": f"{block}.attn_norm",
+            f"{here}.attn.q.post_bias": f"{block}.attn.q",
+            f"{here}.attn.k.post_bias": f"{block}.attn.k",
+            f"{here}.attn.v.post_bias": f"{block}.attn.v",
+            f"{here}.attn.ctx": f"{block}.attn.o:in",
+            f"{here}.attn.o.post_bias": f"{block}.attn.o",
+            f"{here}.ffn_norm.out": f"{block}.ffn_norm",
+            f"{here}.ffn.up.post_bias": f"{block}.up",
+            f"{here}.ffn.act": f"{block}.act",
+            f"{here}.ffn.down.post_bias": f"{block}.down",
+            f"{here}.resid_out": block,
+        }
     return points | {"final_norm.out": "norm", "logits": "head"}
 
 
