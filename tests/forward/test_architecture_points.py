@@ -13,9 +13,8 @@ from tests.cli.conftest import Cli, cli  # noqa: E402
 from tests.forward.tiny_models import saved  # noqa: E402
 
 from weighbridge.core.data import table  # noqa: E402
-from weighbridge.forward.hugging_face import Directory  # noqa: E402
+from weighbridge.forward.hugging_face import Directory, channels_of, names_of  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
-from weighbridge.forward.steps.architecture import channels_of, names_of  # noqa: E402
 
 __all__ = ["cli"]
 TOKENS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]

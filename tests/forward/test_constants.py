@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from weighbridge.forward.constants import rebuilt  # noqa: E402
+from weighbridge.forward.widened import rebuilt  # noqa: E402
 
 FREQUENCIES = 10_000.0 ** -(np.arange(0, 16, 2) / 16)
 

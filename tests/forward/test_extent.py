@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from weighbridge.forward.steps.extent import extent_of, span_of  # noqa: E402
+from weighbridge.forward.relations import extent_of, span_of  # noqa: E402
 
 U = 2.0**-24
 

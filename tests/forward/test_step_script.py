@@ -14,7 +14,7 @@ from tests.forward.tiny_models import saved  # noqa: E402
 from weighbridge.core import SubjectError  # noqa: E402
 from weighbridge.forward.hugging_face import Directory  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
-from weighbridge.forward.steps.step_script import step_of  # noqa: E402
+from weighbridge.forward.step_script import step_of  # noqa: E402
 
 TOKENS = [[(7 * n + 11 * row) % 120 + 2 for n in range(9)] for row in range(3)]
 

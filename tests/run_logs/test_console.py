@@ -20,7 +20,7 @@ from tests.verifiers.logs_of_others import weighed
 from weighbridge.contract.load import load_contract
 from weighbridge.core.errors import ContractError, SubjectError
 from weighbridge.core.model import Outcome
-from weighbridge.run_logs.formats.line_pattern import MAX_LINE, line_pattern
+from weighbridge.run_logs.formats.console import MAX_LOOKED_AT, line_pattern
 from weighbridge.views.run import open_run
 
 SOURCE = """import os, sys
@@ -285,7 +285,7 @@ def test_any_text_is_a_pattern_that_ends_or_one_clear_refusal(text: str, line: s
 
 def test_only_the_beginning_of_a_line_is_looked_at(tmp_path: Path) -> None:
     with pytest.raises(SubjectError, match="no-rows"):
-        opened(" " * MAX_LINE + "loss=2\n", tmp_path, lines="loss=(?P<loss>[0-9]+)")
+        opened(" " * MAX_LOOKED_AT + "loss=2\n", tmp_path, lines="loss=(?P<loss>[0-9]+)")
 
 
 # --- As a contract judges it ------------------------------------------------------------------------------------------

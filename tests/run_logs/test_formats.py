@@ -22,7 +22,7 @@ from weighbridge.evaluation.inspection import kind_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.run_logs import log_file
-from weighbridge.run_logs.formats.event_files import masked
+from weighbridge.run_logs.formats.record_files import masked
 from weighbridge.verifiers.run_facts import VERIFIER
 from weighbridge.views.run import RunView, open_run
 

@@ -24,9 +24,8 @@ import weighbridge
 from weighbridge.core.errors import EngineError, SubjectError, UsageError
 from weighbridge.core.model import Measurement, Rows
 from weighbridge.evaluation.runner import lay_canary
-from weighbridge.scheduling import clusters, engines
-from weighbridge.scheduling.clusters import Cluster, reach
-from weighbridge.scheduling.engines import Engine, Task, pack_view
+from weighbridge.scheduling import engines
+from weighbridge.scheduling.engines import Cluster, Engine, Task, pack_view, reach
 from weighbridge.scheduling.threads import Execution, Progress, unheard
 from weighbridge.verifiers import tensor_values
 from weighbridge.verifiers.verifier import MeasurementJob, Views
@@ -309,7 +308,7 @@ def test_one_worker_alone_does_all_of_it_and_leaves_nothing_to_this_process(
 @pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr(clusters, "CONNECT_S", 0.5)
+    monkeypatch.setattr(engines, "CONNECT_S", 0.5)
     with pytest.raises(EngineError) as raised:
         reach("dask://127.0.0.1:9")
     assert raised.value.code == "engine-unreachable"

@@ -41,7 +41,7 @@ def raised_in(*modules: str) -> set[str]:
 
 
 def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists() -> None:
-    readers = ("units", "log_file", "attempts", "json_log", "csv_log", "log_table", "step_table", "run")
+    readers = ("units", "log_file", "json_log", "csv_log", "log_table", "run")
     formats = [path.stem for path in (SOURCE / "run_logs" / "formats").glob("*.py") if path.name != "__init__.py"]
     assert len(formats) > 8
     raised = raised_in(*readers, *formats) - {"reader-raised"}  # a package's

@@ -14,7 +14,8 @@ from tests.cases import each
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Origin
-from weighbridge.run_logs import csv_log, log_file
+from weighbridge.run_logs import log_file
+from weighbridge.run_logs.formats import csv_log
 from weighbridge.views.run import RunView, open_run
 
 ROWS = [{"step": step, "loss": 3.0 - step / 8, "wall_ms": 10.5 + step} for step in range(4)]

@@ -144,8 +144,7 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
     if address is None:
         yield None
         return
-    from weighbridge.scheduling.clusters import reach
-    from weighbridge.scheduling.engines import Engine
+    from weighbridge.scheduling.engines import Engine, reach
 
     with closing(reach(address)) as cluster:
         yield Engine(address, cluster)

@@ -15,7 +15,7 @@ from weighbridge.quantities.forward import ForwardError
 
 if TYPE_CHECKING:
     from weighbridge.forward.stacks import Torch
-    from weighbridge.forward.steps.step_script import Step
+    from weighbridge.forward.step_script import Step
     from weighbridge.forward.trace_file import Trace
 
 AGAIN = 2  # times the error that was sealed, or a part of it: what another run of the same may come to
@@ -52,7 +52,7 @@ def write(bundle: Bundle, finding: Finding, row: ForwardError, subjects: Mapping
     from safetensors.torch import save_file
 
     from weighbridge.forward.stacks import captured
-    from weighbridge.forward.steps.step_script import step_of
+    from weighbridge.forward.step_script import step_of
 
     stack, trace = _run_again(bundle, finding, subjects)
     step = step_of(stack, trace.facts.tokens, trace, row.point, row.made_from)

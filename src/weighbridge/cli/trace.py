@@ -225,8 +225,7 @@ def points(model: str, *, everything: bool, as_json: bool) -> None:
 
     Exit 0: listed; 2: usage; 4: its code cannot be followed without weights.
     """
-    from weighbridge.forward.hugging_face import Directory
-    from weighbridge.forward.steps.architecture import LAYER, NAMES, channels_of, names_of
+    from weighbridge.forward.hugging_face import LAYER, NAMES, Directory, channels_of, names_of
 
     if not model.startswith("hf:"):
         raise UsageError("points-model", f"{quoted(model)} is no hf:DIR", remedy="name a directory: hf:models/qwen")

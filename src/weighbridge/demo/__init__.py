@@ -57,15 +57,6 @@ def steps(*, cuda: bool) -> tuple[DemoStep, ...]:
     return tuple(DemoStep(*one) for one in typed)
 
 
-def closing(bundle: str) -> tuple[DemoStep, ...]:
-    """Return what is done with the evidence at the end."""
-    return (
-        DemoStep("Judge a bundle again from its own bytes, without measuring", ("evidence", "rejudge", bundle)),
-        DemoStep("Ask of the same bundle what can be verified, five answers apart", ("evidence", "verify", bundle)),
-        DemoStep("Show where every gate stands", ("status",)),
-    )
-
-
 def to_gguf(source: Path, target: Path) -> None:
     """Write every BF16 tensor of a safetensors file into a GGUF file, names kept, bits untouched."""
     import gguf
@@ -111,7 +102,12 @@ def tell(folder: Path, say: Callable[[str], None]) -> bool:
     ended += [_run(step, folder, say) for step in steps(cuda=torch.cuda.is_available())]
     bundles = sorted((folder / "evidence" / "bundles").glob("*-checkpoint-import-*"))
     bundle = str(bundles[0].relative_to(folder)) if bundles else ""
-    ended += [_run(step, folder, say) for step in closing(bundle)]
+    closing = (
+        DemoStep("Judge a bundle again from its own bytes, without measuring", ("evidence", "rejudge", bundle)),
+        DemoStep("Ask of the same bundle what can be verified, five answers apart", ("evidence", "verify", bundle)),
+        DemoStep("Show where every gate stands", ("status",)),
+    )
+    ended += [_run(step, folder, say) for step in closing]
     return all(ended) and bool(bundle)
 
 

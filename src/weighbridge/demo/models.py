@@ -55,37 +55,29 @@ def taps() -> dict[str, str]:
     return points | {"final_norm.out": "norm", "logits": "head"}
 
 
-def reference() -> Torch:
+def reference(device: str = "cpu") -> Torch:
     """Return the trusted side: the PyTorch model on the CPU, with the weights of the source checkpoint."""
-    return _torch("cpu")
-
-
-def on_cuda() -> Torch | None:
-    """Return the same model on a CUDA device, None where there is none."""
-    return _torch("cuda") if torch.cuda.is_available() else None
-
-
-def numpy_backend() -> Stack:
-    """Return the candidate: NumPy, with the weights of the GGUF import."""
-    return _numpy()
-
-
-def numpy_backend_without_a_bias() -> Stack:
-    """Return the candidate with a bug: layer 1 forgets the bias of its queries."""
-    return _numpy(forgets="blocks.1.attn.q.bias")
-
-
-def _torch(device: str) -> Torch:
     model = GPT()
     model.load_state_dict(load_file(SOURCE))
     return Torch(module=model.to(device), taps=taps(), tokens=tokens(), checkpoint=str(SOURCE))
 
 
-def _numpy(forgets: str = "") -> Stack:
+def on_cuda() -> Torch | None:
+    """Return the same model on a CUDA device, None where there is none."""
+    return reference("cuda") if torch.cuda.is_available() else None
+
+
+def numpy_backend(forgets: str = "") -> Stack:
+    """Return the candidate: NumPy, with the weights of the GGUF import."""
     weights = read_gguf(IMPORT)
     used = {name: np.zeros_like(array) if name == forgets else array for name, array in weights.items()}
     run = NumpyGPT(weights=used).run
     return Stack(run=run, weights=weights, checkpoint=str(IMPORT), name=f"NumPy {np.__version__}")
+
+
+def numpy_backend_without_a_bias() -> Stack:
+    """Return the candidate with a bug: layer 1 forgets the bias of its queries."""
+    return numpy_backend(forgets="blocks.1.attn.q.bias")
 
 
 def read_gguf(path: Path) -> dict[str, Array]:

@@ -33,14 +33,13 @@ SHAPE = Shape()
 class Attention(nn.Module):
     """Causal self-attention with biases on q, k and v; `[sequences, tokens, width]` to the same."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.heads = shape.heads
-        self.q, self.k, self.v, self.o = (nn.Linear(shape.width, shape.width) for _ in "qkvo")
+        self.q, self.k, self.v, self.o = (nn.Linear(SHAPE.width, SHAPE.width) for _ in "qkvo")
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend to this token and the earlier ones."""
-        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k, v = (part(x).unflatten(-1, (SHAPE.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         out: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return out
@@ -49,14 +48,14 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """One transformer block, normalised before each part."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.attn_norm = nn.LayerNorm(shape.width)
-        self.attn = Attention(shape)
-        self.ffn_norm = nn.LayerNorm(shape.width)
-        self.up = nn.Linear(shape.width, 4 * shape.width)
+        self.attn_norm = nn.LayerNorm(SHAPE.width)
+        self.attn = Attention()
+        self.ffn_norm = nn.LayerNorm(SHAPE.width)
+        self.up = nn.Linear(SHAPE.width, 4 * SHAPE.width)
         self.act = nn.GELU(approximate="tanh")
-        self.down = nn.Linear(4 * shape.width, shape.width)
+        self.down = nn.Linear(4 * SHAPE.width, SHAPE.width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Add attention, then the feed-forward part."""
@@ -68,14 +67,13 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Bytes in, logits of the next byte out."""
 
-    def __init__(self, shape: Shape = SHAPE) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.shape = shape
-        self.token = nn.Embedding(shape.vocab, shape.width)
-        self.position = nn.Embedding(shape.context, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.norm = nn.LayerNorm(shape.width)
-        self.head = nn.Linear(shape.width, shape.vocab, bias=False)
+        self.token = nn.Embedding(SHAPE.vocab, SHAPE.width)
+        self.position = nn.Embedding(SHAPE.context, SHAPE.width)
+        self.blocks = nn.ModuleList(Block() for _ in range(SHAPE.layers))
+        self.norm = nn.LayerNorm(SHAPE.width)
+        self.head = nn.Linear(SHAPE.width, SHAPE.vocab, bias=False)
         self.apply(_initialise)
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -58,12 +58,8 @@ def blocks(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     for kind in (torch.nn.ModuleList, torch.nn.Sequential):
         lists = [(path, one) for path, one in model.named_modules() if type(one) is kind and _learns(one)]
         outer = [(path, one) for path, one in lists if not any(_inside(path, other) for other, _ in lists)]
-        if found := {
-            f"{path}.{name}".lstrip("."): part
-            for path, one in outer
-            for name, part in one.named_children()
-            if _learns(part)
-        }:
+        parts = ((f"{path}.{name}".lstrip("."), part) for path, one in outer for name, part in one.named_children())
+        if found := {path: part for path, part in parts if _learns(part)}:
             return found
     return {name: one for name, one in model.named_children() if _learns(one)}
 
@@ -72,14 +68,6 @@ def hidden(block: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
     """Return what takes the hidden units of a block in: of the maps that narrow, the one from most units."""
     narrowing = [(given, path, one) for path, one in block.named_modules() if (given := _narrows(path, one))]
     return max(narrowing, key=lambda one: one[0])[1:] if narrowing else None
-
-
-def last_norm(model: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
-    """Return the last norm that lies in no block."""
-    inside = tuple(blocks(model))
-    norms = [(path, one) for path, one in model.named_modules() if "Norm" in type(one).__name__]
-    outside = [one for one in norms if not any(_inside(one[0], block) or one[0] == block for block in inside)]
-    return outside[-1] if outside else None
 
 
 @contextlib.contextmanager
@@ -95,9 +83,11 @@ def watching(model: torch.nn.Module) -> Iterator[list[Activation]]:
             before = before if before is not None and before.shape == out.shape else torch.zeros_like(out)
             found.append((*spot, out.numel(), *_taken(out, before)))
 
-    norm = last_norm(model)
-    places = [(norm[1], (norm[0], Place.NORM, ""))] if norm else []
-    for path, block in blocks(model).items():
+    within = blocks(model)
+    norms = [(path, one) for path, one in model.named_modules() if "Norm" in type(one).__name__]
+    outside = [one for one in norms if not any(_inside(one[0], block) or one[0] == block for block in within)]
+    places = [(norm, (path, Place.NORM, "")) for path, norm in outside[-1:]]
+    for path, block in within.items():
         stack = f"{path.rpartition('.')[0]} {type(block).__name__}"
         places.append((block, (path, Place.BLOCK, stack)))
         if inner := hidden(block):
@@ -107,8 +97,7 @@ def watching(model: torch.nn.Module) -> Iterator[list[Activation]]:
             hooks.callback(part.register_forward_hook(functools.partial(taken, of), with_kwargs=True).remove)
         yield read
     if found:
-        device = found[0][4].device
-        numbers = torch.stack([one[4].to(device) for one in found]).tolist()
+        numbers = torch.stack([one[4].to(found[0][4].device) for one in found]).tolist()
         rows: list[dict[str, Any]] = [dict(zip(FIGURES, row, strict=True)) for row in numbers]
         read += [Activation(*one[:4], **row, peaks=one[5].cpu()) for one, row in zip(found, rows, strict=True)]
 
@@ -119,11 +108,8 @@ def outliers(found: Mapping[str, float]) -> dict[str, float]:
     if not known:
         return {}
     middle = known[len(known) // 2]
-    return {
-        name: max(value / middle, middle / value) if value > 0 else math.inf
-        for name, value in found.items()
-        if not math.isnan(value)
-    }
+    times = {name: max(value / middle, middle / value) if value > 0 else math.inf for name, value in found.items()}
+    return {name: one for name, one in times.items() if not math.isnan(found[name])}
 
 
 def _taken(value: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -36,10 +36,8 @@ def cut(call: Call, rows: int = WHOLE, positions: int = WHOLE) -> Call | None:
     if rows < WHOLE and not alike:
         return None
     places = (slice(rows), slice(positions)) if long else (slice(rows),)
-    return call | {
-        name: (value[places[: value.dim()]] if value.dim() else value).detach().clone()
-        for name, value in tensors.items()
-    }
+    kept = {name: value[places[: value.dim()]] if value.dim() else value for name, value in tensors.items()}
+    return call | {name: value.detach().clone() for name, value in kept.items()}
 
 
 def scattered(count: int, dtype: torch.dtype) -> torch.Tensor:

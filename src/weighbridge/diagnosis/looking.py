@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -28,8 +29,7 @@ def look(model: torch.nn.Module, call: Call, causal: bool | None = None) -> Look
     """Evaluate a batch; the caller sees to it that the model is in evaluation, and is one that may be called."""
     with torch.no_grad(), watching(model) as activations, attending(model) as (maps, lacking):
         output = run(model, call)
-    loss = loss_of(call, logits_of(output), causal)
-    return Look(tuple(activations), tuple(maps), tuple(lacking), loss)
+    return Look(tuple(activations), tuple(maps), tuple(lacking), loss_of(call, logits_of(output), causal))
 
 
 def attention(model: torch.nn.Module, call: Call) -> tuple[AttentionMap, ...]:
@@ -83,26 +83,21 @@ def moments(values: torch.Tensor) -> Moments:
     if not wide.numel():
         return Moments()
     mean = wide.mean()
-    found = torch.stack([mean, (wide - mean).square().sum()]).tolist()
-    return Moments(wide.numel(), *found)
+    return Moments(wide.numel(), *torch.stack([mean, (wide - mean).square().sum()]).tolist())
 
 
 def losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the cross-entropy of each place in float64, 0 where it is ignored; a few places are widened at a time."""
     places = max(AT_ONCE // logits.shape[-1], 1)
     parts = zip(torch.split(logits.detach(), places), torch.split(labels, places), strict=True)
-    found = [
-        torch.nn.functional.cross_entropy(some.double(), wanted.long(), ignore_index=IGNORED, reduction="none")
-        for some, wanted in parts
-    ]
-    return torch.cat(found)
+    of_each = partial(torch.nn.functional.cross_entropy, ignore_index=IGNORED, reduction="none")
+    return torch.cat([of_each(some.double(), wanted.long()) for some, wanted in parts])
 
 
 def by_class(found: torch.Tensor, labels: torch.Tensor, classes: torch.Tensor) -> dict[int, Moments]:
     """Return the moments of the losses of each class, over the places that count; `classes` is one for each place."""
     counted, classes = labels != IGNORED, classes.to(labels.device)
-    kinds = torch.unique(classes).tolist()
-    return {int(kind): moments(found[counted & (classes == kind)]) for kind in kinds}
+    return {int(kind): moments(found[counted & (classes == kind)]) for kind in torch.unique(classes).tolist()}
 
 
 def spread_out(classes: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:

@@ -37,8 +37,7 @@ def commonest(ids: torch.Tensor, most: int = COMMON) -> torch.Tensor | None:
 def alignment(before: torch.Tensor, after: torch.Tensor) -> float:
     """Return the linear CKA of two sets of rows: 1 where one is the other, turned, moved or scaled."""
     one, other = (rows.detach().double() - rows.detach().double().mean(0) for rows in (before, after))
-    norms = (one.T @ one).norm() * (other.T @ other).norm()
-    return float((other.T @ one).square().sum() / norms)
+    return float((other.T @ one).square().sum() / ((one.T @ one).norm() * (other.T @ other).norm()))
 
 
 @dataclass(frozen=True, slots=True)

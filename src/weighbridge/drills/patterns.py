@@ -8,20 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge import api
-from weighbridge.core import (
-    BundleError,
-    Finding,
-    Outcome,
-    SubjectError,
-    SubjectKind,
-    UsageError,
-    WeighbridgeError,
-    dataclass,
-    dumps,
-    exists,
-    loads,
-    read_regular_file,
-)
+from weighbridge.core import BundleError, Finding, Outcome, SubjectError, SubjectKind, UsageError, WeighbridgeError
+from weighbridge.core.canonical import dumps, loads
+from weighbridge.core.frozen import dataclass
+from weighbridge.core.local_files import exists, read_regular_file
 from weighbridge.drills.setups import DIAGNOSTICS, drills, row_of
 from weighbridge.evaluation.inspection import opened
 from weighbridge.evaluation.verification import VerifyRequest, verify
@@ -70,7 +60,6 @@ def shipped() -> Iterator[Pattern]:
 def kept(folder: Path) -> Iterator[Pattern]:
     """Yield the patterns that a project keeps, each by its bundle judged again; refuse one that does not hold."""
     for file in sorted(folder.glob(f"*/{FILE}")):
-        bundles = list(file.parent.glob("bundles/*"))
         try:
             given: Any = loads(read_regular_file(file, MOST, BundleError).decode())
         except (ValueError, WeighbridgeError):
@@ -116,8 +105,8 @@ def keep(name: str, run: Path, says: str, folder: Path) -> Pattern:
     return _pattern(name, says, evaluation.findings, str(target))
 
 
-def _pattern(name: str, says: str, findings: Iterable[Finding], where: str) -> Pattern:
-    fails, passes = (rows_that(findings := tuple(findings), one) for one in (Outcome.FAIL, Outcome.PASS))
+def _pattern(name: str, says: str, findings: Sequence[Finding], where: str) -> Pattern:
+    fails, passes = (rows_that(findings, one) for one in (Outcome.FAIL, Outcome.PASS))
     return Pattern(name=name, says=says, fails=fails, passes=passes, where=where)
 
 
@@ -129,13 +118,8 @@ def rows_that(findings: Iterable[Finding], outcome: Outcome) -> frozenset[str]:
 def likenesses(patterns: Iterable[Pattern], findings: Sequence[Finding]) -> list[Likeness]:
     """Return how a run compares with each pattern, the likest first."""
     fails, passes = (rows_that(findings, one) for one in (Outcome.FAIL, Outcome.PASS))
-    found = [
-        Likeness(
-            pattern=one,
-            fails=len(one.fails & fails),
-            passes=len(one.passes & passes),
-            alike=len(one.fails & fails) / max(len(one.fails | fails), 1),
-        )
-        for one in patterns
-    ]
+    found = []
+    for one in patterns:
+        both, alike = len(one.fails & fails), len(one.fails & fails) / max(len(one.fails | fails), 1)
+        found.append(Likeness(pattern=one, fails=both, passes=len(one.passes & passes), alike=alike))
     return sorted(found, key=lambda one: (-one.alike, -one.passes, one.pattern.name))

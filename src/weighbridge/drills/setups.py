@@ -105,8 +105,7 @@ def drill_of(row: Mapping[str, Any]) -> Drill:
         if len(found) != wanted:
             many = f"{len(found)} variables ({', '.join(found) or 'nothing'}), not {wanted}"
             what = f"drill {name}: {one.name} differs from {against} in {many}"
-            raise UsageError(
-                "one-variable", what, remedy="change one variable a run, so that what follows has one cause"
-            )
+            remedy = "change one variable a run, so that what follows has one cause"
+            raise UsageError("one-variable", what, remedy=remedy)
     rest = {key: value for key, value in row.items() if key not in ("setup", "baseline", "arms")}
     return Drill(**rest, arms=tuple(made.values()))

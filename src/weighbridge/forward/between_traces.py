@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, dataclass, field, np
 from weighbridge.forward.trace_file import Trace
@@ -60,12 +60,6 @@ class Again:
     seen: dict[str, int] = field(default_factory=dict)  # tokens that came
     squares: dict[str, float] = field(default_factory=dict)  # of differences
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        """Keep nothing open."""
-
     def write(self, point: str, data: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Compare values `[sequences, tokens, channels]` of a point with those of the first run at the same tokens."""
         since = self.seen.get(point, 0)
@@ -120,7 +114,8 @@ def equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
         return None
     same = of = 0
     for at in range((found.shape(point) or (0,))[0]):
-        ours, theirs = (side.sequence(point, at).view(f"u{side.itemsize(point)}") for side in (trusted, found))
+        pair = (side.sequence(point, at) for side in (trusted, found))
+        ours, theirs = (one.view(f"u{one.itemsize}") for one in pair)
         same, of = same + int(np.count_nonzero(ours == theirs)), of + ours.size
     return same / of
 

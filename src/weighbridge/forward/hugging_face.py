@@ -1,17 +1,27 @@
-"""A Hugging Face directory as a model: `hf:DIR`, or `hf:DIR?dtype=bfloat16&decode=8`; no code in it is ever run."""
+"""A Hugging Face directory as a model: `hf:DIR`, or `hf:DIR?dtype=bfloat16&decode=8`; no code in it is ever run.
+
+And the capture points of its architecture, of its configuration alone: no weight is read, and nothing is computed.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core import SubjectError, dataclass, field
-from weighbridge.forward.stacks import has_cuda
+from weighbridge.core import SubjectError, dataclass, field, files_sha256, torch
+from weighbridge.core.data import table
+from weighbridge.forward.arithmetic.listening import listening
+from weighbridge.forward.points import visited
+from weighbridge.forward.stacks import Torch, called, has_cuda
 
 KNOWN = ("dtype", "attn_implementation", "device", "compile", "experts_implementation", "decode", "products")
+LAYER = re.compile(r"(?<=\.)(\d+)(?=\.)")
+NAMES = "forward/engine_names"
+SHAPE = (2, 5)  # sequences and tokens, which no configuration has of anything else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +55,6 @@ class Directory:
         except ImportError as problem:
             what, remedy = f"{problem.name} is not installed", "pip install torch transformers"
             raise SubjectError("no-transformers", what, where=self.spec, remedy=remedy) from None
-        from weighbridge.forward.stacks import Torch
-
         if self.options.get("device", "").startswith("cuda") and not has_cuda():
             return None
         named: dict[str, Any] = {key: one for key, one in self.options.items() if key.endswith("_implementation")}
@@ -77,8 +85,49 @@ class Directory:
 
     def digest(self, *_others: Path | None) -> Mapping[str, str]:
         """Digest the files of the directory that a model is made of: name → sha256."""
-        digests = {}
-        for path in sorted(one for one in self.path.iterdir() if one.suffix in (".safetensors", ".bin", ".json")):
-            with path.open("rb") as file:
-                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-        return digests
+        files = sorted(one for one in self.path.iterdir() if one.suffix in (".safetensors", ".bin", ".json"))
+        return {one.name: files_sha256(one) for one in files}
+
+
+def channels_of(directory: Directory) -> dict[str, int]:
+    """Return the points of what a directory's configuration describes, in the order of computing, and their widths."""
+    with suppress(Exception):
+        return _visited(directory, torch.float32)
+    try:  # grouped products of experts know no other dtype where there are no values
+        return _visited(directory, torch.bfloat16)
+    except Exception as problem:  # whatever code of a model raises that asks what a value is
+        what = f"its points cannot be told without weights: {type(problem).__name__}: {problem}"
+        remedy = "`weighbridge trace capture` runs the model, and `trace check FILE --all` lists its points"
+        raise SubjectError("trace-points", what[:300], where=directory.spec, remedy=remedy) from problem
+
+
+def _visited(directory: Directory, dtype: torch.dtype) -> dict[str, int]:
+    import transformers
+
+    found: dict[str, int] = {}
+    config = transformers.AutoConfig.from_pretrained(directory.path, local_files_only=True, trust_remote_code=False)
+    kind: Any = getattr(transformers, next(iter(config.architectures or ()), ""), transformers.AutoModelForCausalLM)
+
+    def visit(point: str, rows: torch.Tensor) -> None:
+        found.setdefault(point, rows.shape[2])
+
+    with torch.device("meta"), listening(_without_values), torch.no_grad():
+        make = getattr(kind, "_from_config", None) or kind.from_config
+        model = make(config, dtype=dtype).eval()
+        with visited(model, visit, SHAPE[0]):
+            called(model, torch.zeros(SHAPE, dtype=torch.int64))
+    return found
+
+
+def names_of(point: str) -> Mapping[str, str]:
+    """Return what each engine calls a point, or one of every layer `{n}`; nothing where no table names it."""
+    named = table(NAMES)["points"].get(LAYER.sub("{n}", point, count=1), {})
+    layer = next(iter(LAYER.findall(point)), "{n}")
+    return {engine: str(name).replace("{n}", layer) for engine, name in named.items()}
+
+
+def _without_values(func: Any, args: Any, kwargs: Any) -> Any:
+    """Answer what asks for one value of a tensor without any by zero, which no point hangs on."""
+    if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001
+        return args[0].dtype.is_floating_point * 0.0 if args[0].dtype is not torch.bool else False
+    return func(*args, **kwargs)

@@ -12,13 +12,11 @@ from types import MappingProxyType
 
 from weighbridge.core import SubjectError, dataclass, replace, torch
 from weighbridge.forward.arithmetic.products import rounded
-from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.points import ReachedError, Visit
-from weighbridge.forward.relations import Neighbours
+from weighbridge.forward.relations import Neighbours, extent_of
 from weighbridge.forward.stacks import Tokens, Torch, captured, raised_at
-from weighbridge.forward.steps.extent import extent_of
 from weighbridge.forward.trace_file import ROUNDED_TO, ROUNDOFF, Trace
-from weighbridge.forward.widened import Audit, unwatched, widened
+from weighbridge.forward.widened import Audit, Constants, rebuilt, unwatched, widened
 from weighbridge.quantities.forward import Extent, Relation
 
 PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
@@ -96,7 +94,8 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
             truth, value = (one[: part[0], : part[1]] for one in (shown, values))
             if not made.is_floating_point():
                 return replace(found, distance=_choices(near.scores(point), truth, value)), values
-            distance = _distance(truth, value, sum(reference.padded[: len(truth)]))
+            distance, padded = compare(truth, value), sum(reference.padded[: len(truth)])  # which is 0 in both
+            distance = replace(distance, elements=distance.elements - padded * truth.shape[2])
             if least is None or not suspicious(distance, least.distance):
                 return replace(found, distance=distance), values
             relation, names = near.relation(point, shown, values.double()), audit.made_by(made)
@@ -120,12 +119,6 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
 
         _forward(reference, tokens, visit, frozenset(trace.tensors))
     return steps, audit, constants
-
-
-def _distance(truth: torch.Tensor, value: torch.Tensor, padded: int) -> Distance:
-    """Return how far two lie apart; so many tokens of them are padding, which is 0 in both, and count for none."""
-    found = compare(truth, value)
-    return replace(found, elements=found.elements - padded * truth.shape[2])
 
 
 def rounded_like(reference: Torch, trace: Trace, point: str) -> tuple[str, float]:

@@ -7,14 +7,14 @@ value stands for, such as queries after the rotation, is no point: it is counted
 from __future__ import annotations
 
 import ast
-import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core import NDArray, SubjectError, dataclass, np, replace
+from weighbridge.core import NDArray, SubjectError, dataclass, files_sha256, np, replace
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.points import Points
 from weighbridge.forward.stacks import Digests, Stack, Tokens
@@ -91,25 +91,23 @@ class OnnxFile:
         if placed != {self.provider}:
             what = f"computed on {', '.join(sorted(placed))}, not on {self.provider} alone"
             raise SubjectError("onnx-provider", what, where=self.spec, remedy=ALONE)
-        sizes: dict[str, int] = {}
+        sizes = Counter[str]()
         for array in weights.values():
-            sizes[str(array.dtype)] = sizes.get(str(array.dtype), 0) + array.size * (array.dtype.kind not in "iub")
-        dtype, device = max(sizes, key=lambda name: sizes[name], default="float32"), self.provider
-        device = device.removesuffix("ExecutionProvider").lower()
+            sizes[str(array.dtype)] += array.size * (array.dtype.kind not in "iub")
+        dtype = max(sizes, key=lambda name: sizes[name], default="float32")
+        device = self.provider.removesuffix("ExecutionProvider").lower()
         name, run = f"onnxruntime {onnxruntime.__version__}", partial(_run, session, points)
         where: dict[str, Any] = {"partial": True, "device": device, "observed": device, "checkpoint": str(self.path)}
         return Session(run=run, dtype=dtype, weights=weights, name=name, **where)
 
     def digest(self, *_others: Path | None) -> Mapping[str, str]:
         """Digest the file: name → sha256."""
-        with self.path.open("rb") as file:
-            return {self.path.name: hashlib.file_digest(file, "sha256").hexdigest()}
+        return {self.path.name: files_sha256(self.path)}
 
 
 def _cuda_starts(onnx: Any, onnxruntime: Any) -> bool:
     """Return whether CUDA, which the build lists, starts on this host; ONNX Runtime itself goes on without it."""
-    one = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
-    other = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    one, other = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "one", [one], [other])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     options = onnxruntime.SessionOptions()

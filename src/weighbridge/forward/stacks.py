@@ -8,7 +8,9 @@ import itertools
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -56,7 +58,7 @@ class Stack:
 
     def capture(self, tokens: Tokens, path: Path | Again, _wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace; the digests of the `weights` are made where they are not given."""
-        with TraceWriter(path) if isinstance(path, Path) else path as writer:
+        with TraceWriter(path) if isinstance(path, Path) else nullcontext(path) as writer:
             for point, values in self.run(tokens).items():
                 array = np.ascontiguousarray(values)
                 writer.write(point, array.reshape(-1).view(np.uint8), array.shape, str(array.dtype))
@@ -112,10 +114,9 @@ class Torch:
         floating = [(name, tensor) for name, tensor in named if name in stored and tensor.is_floating_point()]
         concerned = [tensor for name, tensor in floating if apart.isdisjoint(name.split("."))]
         if not wanted:
-            sizes: dict[str, int] = {}
+            sizes = Counter[str]()
             for tensor in concerned:
-                name = str(tensor.dtype).removeprefix("torch.")
-                sizes[name] = sizes.get(name, 0) + tensor.numel()
+                sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.numel()
             return replace(self, dtype=max(sizes, key=lambda name: sizes[name], default="float32"))
         kind = getattr(torch, wanted)
         if all(tensor.dtype is kind for tensor in concerned):
@@ -198,7 +199,7 @@ class Torch:
 
         if compiled and wanted is None:
             wanted = self.points(tokens)
-        with TraceWriter(path) if isinstance(path, Path) else path as writer:
+        with TraceWriter(path) if isinstance(path, Path) else nullcontext(path) as writer:
             # The inputs of a step may be of other shapes than those of the whole: there, no more is wanted.
             those, more = (wanted, frozenset[str]()) if compiled else (wanted if self.decode else None, wanted)
             with rounded(self.plain, products or {}):
@@ -293,8 +294,7 @@ def _generate(module: torch.nn.Module, ids: torch.Tensor, steps: int, masks: Map
     cache, given = None, ids.shape[1] - steps
     for start, stop in itertools.pairwise((0, *range(given, ids.shape[1] + 1))):
         seen: Any = {name: mask[:, :stop] for name, mask in masks.items()}
-        part = ids[:, start:stop]
-        cache = getattr(module(input_ids=part, use_cache=True, **{name: cache}, **seen), name)
+        cache = getattr(module(input_ids=ids[:, start:stop], use_cache=True, **{name: cache}, **seen), name)
 
 
 def has_cuda() -> bool | None:

@@ -145,10 +145,6 @@ class Trace:
         """Return the dtype in which the stack captured a point."""
         return HELD_AS[self.tensors[point].dtype]
 
-    def itemsize(self, point: str) -> int:
-        """Return the bytes of one of its elements."""
-        return _dtype(self.tensors[point].dtype).itemsize
-
     def windows(self, point: str, step: int) -> Iterator[NDArray[Any]]:
         """Yield its values `[tokens, channels]` as they are stored, not copied, some tokens at a time."""
         tensor, dtype = self.tensors[point], _dtype(self.tensors[point].dtype)
@@ -304,8 +300,7 @@ class TraceWriter:
             whole = np.concatenate(steps, 1)
             if any(shape[0] == 1 for _, shape in parts) and bool((whole == whole[:1]).all()):
                 whole = whole[:1]  # one for all sequences, though some steps say it for each
-            other.parts[name] = [(other._end, whole.shape)]
-            other._end += other._file.write(np.ascontiguousarray(whole).data)
+            other.write(name, np.ascontiguousarray(whole).data, whole.shape, self.dtypes[name])
         self._file.close()
         other.path.replace(self.path)
         self._file, self._end, self.parts = other._file, other._end, other.parts

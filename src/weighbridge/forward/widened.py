@@ -2,20 +2,27 @@
 
 A weight is widened where an operation reads it. A module cast by `.double()` often still computes norms, softmax and
 rotary angles in float32, which is no truth. Only operations of PyTorch in this thread are seen.
+
+Computed constants (rotary frequencies) are made again in float64 for the truth, and compared with those of the model.
+One that was cast to bfloat16 and back keeps them rounded for good. Parts that have their `config` make them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
-from weighbridge.core import dataclass, field, torch
+from weighbridge.core import Doc, NDArray, dataclass, field, np, torch
 from weighbridge.forward.arithmetic.listening import listening
 
 LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 WIDER = {**dict.fromkeys(LOWER, "float64"), "complex64": "complex128"}
 AT_ONCE = 1 << 19  # elements of a matrix of weights that are widened at a time, and stay in a core's cache
+DIGITS = {8: "bfloat16", 11: "float16"}  # significant binary digits
+DIGITS_PLAIN = 4  # a value of at most so many digits (0.5, 0.75, 8) tells nothing about rounding
+TELLING = 4  # so many distinct values with more digits do
+FLOAT32 = 2.0**-21  # relative: what a few operations in float32 leave
 
 
 @dataclass(slots=True)
@@ -62,7 +69,7 @@ def widened() -> Iterator[Audit]:
         return low.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 
     def operation(func: Any, args: Any, kwargs: Any) -> Any:
-        given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        given = tensors_in((args, kwargs))
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if func is torch.ops.aten.embedding.default:  # rows of a table are widened behind, not the whole table before
             result = wide(func(*args, **kwargs))
@@ -72,9 +79,9 @@ def widened() -> Iterator[Audit]:
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
-            result = IN_FLOAT64.get(func.name(), func)(*args, **kwargs)
-        made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        _audit(audit, func, made, given, in_place)
+            own = func.name() == "aten::_grouped_mm"  # whose kernel knows no float64
+            result = (_grouped_mm if own else func)(*args, **kwargs)
+        _audit(audit, func, tensors_in(result), given, in_place)
         return result
 
     def call(func: Any, args: Any, kwargs: Any) -> Any:
@@ -89,6 +96,13 @@ def widened() -> Iterator[Audit]:
             yield audit
     finally:
         torch.set_default_dtype(before)
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in what an operation is given, or makes."""
+    from torch.utils import _pytree
+
+    return [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _with_bias(product: torch.Tensor, bias: list[torch.Tensor], *, alpha: float = 1, beta: float = 1) -> torch.Tensor:
@@ -110,9 +124,6 @@ def _grouped_mm(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, *
     stops = ends.tolist()
     groups = zip([0, *stops], stops, weights, strict=False)
     return torch.cat([rows[start:stop] @ weight for start, stop, weight in groups])
-
-
-IN_FLOAT64: Mapping[str, Callable[..., Any]] = {"aten::_grouped_mm": _grouped_mm}  # kernels that have no such
 
 
 def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.Tensor], in_place: bool) -> None:
@@ -138,3 +149,75 @@ def unwatched() -> Iterator[None]:
 
     with _disable_current_modes(), torch._C.DisableTorchFunction():  # noqa: SLF001 -- the one way to leave that mode
         yield
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """What the computed constants of a model are worth as a truth."""
+
+    of: Annotated[int, Doc("computed floating constants")] = 0
+    rebuilt: Annotated[int, Doc("of them, made again in float64 for the truth")] = 0
+    rounded: Annotated[int, Doc("of them, those that only a lower precision than float32 could have made")] = 0
+    first_rounded: Annotated[str, Doc("the first of those and what it was rounded to, empty where there is none")] = ""
+
+
+@contextmanager
+def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
+    """Put float64 constants in the place of computed ones inside the block, and return what was found."""
+    stored, parts = set(module.state_dict()), dict(module.named_modules())
+    computed = ((name, current) for name, current in module.named_buffers() if name not in stored)
+    names = [name for name, current in computed if current.is_floating_point() and current.numel()]
+    before, made, rounded = list[tuple[torch.nn.Module, str, torch.Tensor]](), dict[str, Any](), list[str]()
+    for part in parts.values():  # a pass over long inputs computes these, keeps them, and writes them over a constant
+        for own in [own for own in vars(part) if own.endswith("long_inv_freq")]:
+            before.append((part, own, getattr(part, own)))
+            delattr(part, own)
+    overwritten = {(part, own.replace("long_inv_freq", "inv_freq")) for part, own, _ in before}
+    for name in names:
+        path, _, own = name.rpartition(".")
+        part = parts[path]
+        if path not in made:
+            made[path] = _made_again(part)
+        again: Any = getattr(made[path], own, None)
+        current, near = getattr(part, own), False
+        if isinstance(again, torch.Tensor) and again.shape == current.shape:
+            wide, exact = current.double(), again.to(current.device, torch.float64)
+            near = (part, own) in overwritten or bool(((wide - exact).abs() <= FLOAT32 * exact.abs()).all())
+        if near:
+            before.append((part, own, current))
+            setattr(part, own, again.to(current.device))
+        elif lower := _lower(current):
+            rounded.append(f"{name} to {lower}")
+    try:
+        many, first = len(before) - len(overwritten), next(iter(rounded), "")
+        yield Constants(of=len(names), rebuilt=many, rounded=len(rounded), first_rounded=first)
+    finally:
+        for part, own, current in before:
+            setattr(part, own, current)
+
+
+def _made_again(part: torch.nn.Module) -> Any:
+    """Return a part like this one, made in float64 from its configuration; None where it cannot be."""
+    if (config := getattr(part, "config", None)) is None:
+        return None
+    try:
+        with widened():
+            return type(part)(config)
+    except Exception:  # noqa: BLE001 -- any code may stand behind it; then it is as if there were no configuration
+        return None
+
+
+def _lower(current: torch.Tensor) -> str:
+    """Return the lower precision that every value of a constant has, though they are not round numbers; else empty."""
+
+    def to_digits(values: NDArray[np.float64], digits: int) -> NDArray[np.float64]:
+        mantissa, exponent = np.frexp(values)
+        near: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
+        return near
+
+    values = current.detach().cpu().double().numpy()
+    finite = np.unique(values[np.isfinite(values)])
+    telling = (finite != np.rint(finite)) & (finite != to_digits(finite, DIGITS_PLAIN))
+    if int(np.count_nonzero(telling)) < TELLING:
+        return ""
+    return next((name for digits, name in DIGITS.items() if np.array_equal(finite, to_digits(finite, digits))), "")

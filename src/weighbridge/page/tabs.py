@@ -24,7 +24,7 @@ from weighbridge.quantities.runs import StepCourse
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report import HINTS, NAMED, capped, gate_name
 from weighbridge.report.machine import hints_by_word
-from weighbridge.run_logs.attempts import stated
+from weighbridge.run_logs.json_log import stated
 from weighbridge.run_logs.units import promised_unit
 
 NOT_SEALED = "no bundle seals: the gates above read columns of steps.jsonl instead."

@@ -35,11 +35,6 @@ class Segment:
     on_devices: frozenset[int]  # of them, those with an accelerator's file open
     stopped: bool  # by the witness, for a gate that failed
 
-    def saw(self, head: Fields) -> bool:
-        """Return whether it saw the process of a `run.json`, when that began to record."""
-        began = moment_of(head.get("started"))
-        return head.get("pid") in self.pids and began is not None and self.from_ <= began <= self.until
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Book:
@@ -66,7 +61,8 @@ class Book:
             came = f"signal {last.end.signal}" if last.end.code is None else f"code {last.end.code}"
             yield f"the command that the witness watched ended with {came}"
         for head in heads:
-            segment = next((one for one in self.segments if one.saw(head)), None)
+            began, of_it = moment_of(head.get("started")), (one for one in self.segments if head.get("pid") in one.pids)
+            segment = next((one for one in of_it if began is not None and one.from_ <= began <= one.until), None)
             if segment is None:
                 yield f"the witness saw no process {head.get('pid')} that began to record at {head.get('started')}"
             elif segment.begin.commit != head.get("commit"):
@@ -77,8 +73,7 @@ class Book:
             yield f"it says {device}, and {UNSEEN}"
         for one in self.segments:
             if one.begin.dirty is not False:
-                state = "had changes" if one.begin.dirty else "is not known"
-                yield f"the tree {state} when the witness began"
+                yield f"the tree {'had changes' if one.begin.dirty else 'is not known'} when the witness began"
 
 
 def read_book(target: Path) -> Book:
@@ -148,15 +143,9 @@ def _segment(lines: Sequence[Line]) -> Segment:
     from_, until = moment_of(lines[0].time), moment_of(lines[-1].time)
     if begin.schema != SCHEMA or from_ is None or until is None:
         raise SubjectError("book", f"it is of {begin.schema!r}, or its times are none; this version reads {SCHEMA!r}")
-    return Segment(
-        begin=begin,
-        end=end,
-        from_=from_,
-        until=until,
-        pids=frozenset(inner.values()),
-        on_devices=frozenset(own for pid, own in inner.items() if str(pid) in opened),
-        stopped=any(isinstance(one, Stop) and one.confirmed for one in bodies),
-    )
+    pids, on_devices = frozenset(inner.values()), frozenset(own for pid, own in inner.items() if str(pid) in opened)
+    stopped = any(isinstance(one, Stop) and one.confirmed for one in bodies)
+    return Segment(begin=begin, end=end, from_=from_, until=until, pids=pids, on_devices=on_devices, stopped=stopped)
 
 
 def moment_of(text: object) -> dt.datetime | None:

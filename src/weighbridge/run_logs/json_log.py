@@ -1,25 +1,34 @@
-"""Read JSON logs, strictly: one row a line, a recorder's directory, or a report. Only a last line may be torn."""
+"""Read JSON logs, strictly: a row a line, a recorder's directory with its attempts, or a report.
+
+Only a last line may be torn.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import itertools
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, quoted, unique
+from weighbridge.core import Fields, Json, SubjectError, WeighbridgeError, exists, is_folder, quoted
+from weighbridge.core.canonical import loads, sha256, unique
 from weighbridge.run_logs.book import moment_of
-from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
-from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
+from weighbridge.run_logs.log_file import Batch, bad_line, batches, decoded, no_rows, read_whole, several_runs
+from weighbridge.run_logs.log_table import EPOCH, STEP, Cells, Log, TableBuilder
+from weighbridge.run_logs.run_end import run_end
 
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
 DIAGNOSTICS = "diagnostics.jsonl"  # what was seen inside a model
 RUN_FILES = HEAD, STEPS  # one of which makes a folder a run directory
 RANK = re.compile(r"rank-(0|[1-9][0-9]{0,6})")
+ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,5})")
+OF_ONE_RUN = ("model", "data")  # what differs in no attempt that goes on with the steps of another
+OF_EACH = ("attempt", "first_step", "pid", "started")  # and what does by nature
 SHOWN = 64  # rank directories that a message lists
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
@@ -46,15 +55,21 @@ def decode(text: str) -> Any:
 
 def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
     """Read a log of one JSON object a line; refuse with `log-syntax` and the line, or `no-rows`."""
-    table = TableBuilder(str(path))
-    torn = 0
-    for batch in batches(path, digests):
-        rows = mappings(batch, path)
-        torn = 0 if rows or batch.terminated else batch.first
+    table, notes = TableBuilder(str(path)), dict[str, int]()
+    for rows in _rows(path, digests, notes, "torn_last_line"):
         table.add_mappings(rows)
     if not table.rows:
         raise no_rows(path)
-    return Log(table.rows, table.columns, notes={"torn_last_line": torn} if torn else {})
+    return Log(table.rows, table.columns, notes=notes)
+
+
+def _rows(path: Path, digests: dict[str, str], notes: dict[str, int], torn: str) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of a file in batches; a torn last line is noted by its number."""
+    for batch in batches(path, digests):
+        rows = mappings(batch, path)
+        if not rows and not batch.terminated:
+            notes[torn] = batch.first
+        yield rows
 
 
 def mappings(batch: Batch, path: Path) -> list[dict[str, Any]]:
@@ -84,16 +99,6 @@ def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def bad_line(path: Path, line: int, what: str) -> SubjectError:
-    """Return the error for a line that is no row."""
-    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy="mend or remove the line")
-
-
-def no_rows(path: Path) -> SubjectError:
-    """Return the error for a log that holds no row."""
-    return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
-
-
 def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: bool = False) -> Log:
     """Read a run directory (spec/run-directory.md), in which `run.json` and `events.jsonl` may be absent."""
     if not exists(path / STEPS):
@@ -117,11 +122,11 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
     except SubjectError as problem:
         if not may_be_empty or problem.code not in ("empty-file", "no-rows"):
             raise
-        digests[STEPS] = hashlib.sha256((path / STEPS).read_bytes()).hexdigest()
+        digests[STEPS] = sha256((path / STEPS).read_bytes())
         log = Log(0, {})
-    events, torn = _events(path / EVENTS, digests) if exists(path / EVENTS) else ((), 0)
-    notes = {**log.notes, "torn_last_event": torn} if torn else log.notes
-    return of_recorder(dataclasses.replace(log, notes=notes), head, events)
+    notes = dict[str, int]()
+    events = _events(path / EVENTS, digests, notes) if exists(path / EVENTS) else ()
+    return of_recorder(dataclasses.replace(log, notes={**log.notes, **notes}), head, events)
 
 
 def of_recorder(log: Log, head: Fields, events: tuple[Fields, ...]) -> Log:
@@ -132,8 +137,77 @@ def of_recorder(log: Log, head: Fields, events: tuple[Fields, ...]) -> Log:
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
     complete = complete and head.get("dirty") is False and moment_of(head.get("started")) is not None
     heads = (head,) if complete and head.get("schema") == SCHEMA else ()
-    kept: dict[str, Any] = {"facts": head, "events": events}
-    return dataclasses.replace(log, recorded=bool(head), heads=heads, **kept)
+    return dataclasses.replace(log, recorded=bool(head), heads=heads, facts=head, events=events)
+
+
+def read_attempts(path: Path, digests: dict[str, str]) -> Log:
+    """Read a run directory and its attempts: the rows of each stand for those of the earlier ones from its first on.
+
+    Raises SubjectError where an attempt is missing, is one of another run, or goes on with another model or corpus.
+    """
+    folders = {int(found[1]): at for at in path.glob("attempt-*") if (found := ATTEMPT.fullmatch(at.name))}
+    if not folders:
+        return read_run_directory(path, digests)
+    if missing := next((number for number in range(2, max(folders)) if number not in folders), 0):
+        raise _not_joined(path, f"attempt-{missing} is missing, and attempt-{max(folders)} is there", "put it back")
+    parts: list[Log] = []
+    for at in (path, *(folders[number] for number in sorted(folders))):
+        own: dict[str, str] = {}
+        parts.append(read_run_directory(at, own, may_be_empty=True))
+        digests.update({f"{at.name}/{name}" if at != path else name: digest for name, digest in own.items()})
+        runs = [str(part.facts["run"]) for part in parts if "run" in part.facts]
+        if runs and runs[-1] != runs[0]:
+            what = f"{at.name} is of the run {quoted(runs[-1])}, the first attempt of {quoted(runs[0])}"
+            raise _not_joined(path, what, "take it away")
+    if not any(part.rows for part in parts):
+        raise no_rows(path)
+    return joined(parts, path)
+
+
+def _not_joined(path: Path, what: str, remedy: str) -> SubjectError:
+    return SubjectError("attempts", what, where=str(path), remedy=f"{remedy}, or bind one attempt by itself")
+
+
+def joined(parts: Sequence[Log], path: Path) -> Log:
+    """Join the attempts of a run, in their order; refuse where one goes on with another model or corpus."""
+    last, before = parts[-1], math.inf
+    kept: list[tuple[Log, list[int], float]] = []
+    for part in reversed(parts):
+        steps = part.columns.get(STEP, Cells(part.rows))
+        rows = [row for row in range(part.rows) if before == math.inf or steps.values[row] < before]
+        kept.insert(0, (part, rows, before))
+        before = min((before, *steps.numbers()))
+        other = next((name for name in OF_ONE_RUN if part.facts.get(name) != last.facts.get(name)), "")
+        if rows and other:
+            what = f"attempt {len(parts) + 1 - len(kept)} and the last one are joined, and their `{other}` differs"
+            raise _not_joined(path, what, "record another model or corpus into another directory")
+    ends = [run_end(part.facts, part.events, part.rows).ended for part in parts]
+    joins = any(rows for _, rows, _ in kept[:-1])  # then the log begins before the first step of the last
+    facts = {name: fact for name, fact in last.facts.items() if name != "first_step" or not joins}
+    early = ((event, end) for part, _, end in kept[:-1] for event in part.events if event.get("event") != "end")
+    events = [event for event, end in early if isinstance(step := event.get("step"), int) and step < end]
+    each = [dict(stated(part.facts)) for part in parts]
+    names = {name for one in each for name in one if one[name] != {} and name.rpartition(".")[2] not in OF_EACH}
+    changed = sorted(name for name in names if any(one.get(name) != each[0].get(name) for one in each))
+    notes = {**last.notes, "attempts": len(parts), "attempts_ended": ", ".join(ends)}
+    notes |= {"changed_between_attempts": ", ".join(changed)} if changed else {}
+    columns = {name: Cells() for part in parts for name in part.columns}
+    for name, cells in columns.items():
+        for part, rows, _ in kept:
+            cells.add_rows(part.columns.get(name) or Cells(part.rows), rows)
+    count, given = sum(len(rows) for _, rows, _ in kept), [part for part, rows, _ in kept if rows]
+    heads = tuple(head for part in given for head in part.heads) if all(part.heads for part in given) else ()
+    more: dict[str, Any] = {"facts": facts, "events": (*events, *last.events), "notes": notes, "heads": heads}
+    return dataclasses.replace(last, rows=count, columns=columns, **more)
+
+
+def stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:
+    """Yield the facts of `run.json`, those of a section with its name before theirs; an empty section is one."""
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and value:
+            yield from stated(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
 
 
 def is_run(folder: Path) -> bool:
@@ -154,9 +228,8 @@ def ranks_inside(path: Path) -> list[Path]:
 
 
 def read_layers(path: Path, digests: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield what is logged of tensors, one row a tensor and step; only a last line may be torn."""
-    for batch in batches(path, digests):
-        yield from mappings(batch, path)
+    """Return what is logged of tensors, one row a tensor and step; only a last line may be torn."""
+    return itertools.chain.from_iterable(_rows(path, digests, {}, "torn_last_line"))
 
 
 def read_head(folder: Path, digests: dict[str, str]) -> Fields:
@@ -177,32 +250,27 @@ def read_head(folder: Path, digests: dict[str, str]) -> Fields:
     return head
 
 
-def _events(path: Path, digests: dict[str, str]) -> tuple[tuple[Fields, ...], int]:
-    """Return the events of a log, and the number of a torn last line, or 0; an empty log holds none."""
-    events: list[dict[str, Any]] = []
-    torn = 0
+def _events(path: Path, digests: dict[str, str], notes: dict[str, int]) -> tuple[Fields, ...]:
+    """Return the events of a log, a torn last one being noted; an empty log holds none."""
     try:
-        for batch in batches(path, digests):
-            rows = mappings(batch, path)
-            torn = 0 if rows or batch.terminated else batch.first
-            events += rows
+        events = tuple(itertools.chain.from_iterable(_rows(path, digests, notes, "torn_last_event")))
     except SubjectError as problem:
         if problem.code != "empty-file":
             raise
-        return (), 0
+        return ()
     if len(events) > MAX_EVENTS:
         raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
-    return tuple(events), torn
+    return events
 
 
 def read_report(path: Path, digests: dict[str, str]) -> Log:
     """Read a report whose rows are the longest list of objects with numbers; lines before the JSON are a banner."""
     text = decoded(read_whole(path, digests), path, 1)
     start, document = _document(text, path)
-    at, rows = _longest(document)
+    at, found = _longest(document)
     trainer = isinstance(document, dict) and document.keys() >= TRAINER_STATE
-    training = [row for row in rows if not trainer or STEP in row or "loss" in row]  # predictions are of no step
-    left_out, rows = len(rows) - len(training), training
+    rows = [row for row in found if not trainer or STEP in row or "loss" in row]  # predictions are of no step
+    left_out = len(found) - len(rows)
     if not rows:
         at, rows = _curves(document)
     if not rows:

@@ -97,10 +97,9 @@ class _Reader:
         self.path.append(tag)
         if len(self.path) > MAX_DEPTH:
             self._refuse("report-depth", f"nested deeper than {MAX_DEPTH}", "let the test runner write it again")
-        within = self.path[-2] if len(self.path) > 1 else ""
         if tag in ("testsuites", "testsuite"):
             self.suites.append((said, len(self.entries)))
-        elif tag == "testcase" and within == "testsuite":
+        elif tag == "testcase" and self.path[-2:-1] == ["testsuite"]:
             if len(self.entries) >= MAX_TESTS:
                 self._refuse("report-tests", f"holds more than {MAX_TESTS} tests", "write a report for each suite")
             results = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))

@@ -141,6 +141,16 @@ def empty(path: Path) -> SubjectError:
     return SubjectError("empty-file", "the file is empty", where=str(path), remedy="bind a log with at least one row")
 
 
+def bad_line(path: Path, line: int, what: str) -> SubjectError:
+    """Return the error for a line that is no row."""
+    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy="mend or remove the line")
+
+
+def no_rows(path: Path) -> SubjectError:
+    """Return the error for a log that holds no row."""
+    return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
+
+
 def several_runs(path: Path, names: Sequence[str], remedy: str = "bind one of them") -> SubjectError:
     """Return the error for a place that holds more than one run."""
     what = f"{len(names)} runs: {', '.join(names[:SHOWN])}{', …' if len(names) > SHOWN else ''}"
@@ -174,8 +184,7 @@ def batches(path: Path, digests: dict[str, str]) -> Iterator[Batch]:
         try:
             tail = rest.decode("utf-8")
         except UnicodeDecodeError as problem:
-            torn = problem.reason == "unexpected end of data"
-            tail = decoded(rest[: problem.start] if torn else rest, path, first)
+            tail = decoded(rest[: problem.start] if problem.reason == "unexpected end of data" else rest, path, first)
         yield Batch([tail], first, terminated=False)
     elif not begun:
         raise empty(path)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, compress
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeAlias
 
-from weighbridge.core import Fields, SubjectError, dataclass, field
+from weighbridge.core import Fields, SubjectError, data, dataclass, field
+from weighbridge.run_logs.log_file import no_rows
 from weighbridge.run_logs.units import DATE
 
+Sample: TypeAlias = tuple[float, int, str, object]  # when it was logged, its step, its name, and a number
 STEP, EPOCH = "step", "epoch"
 MISSING, NUMBER, UNREADABLE, NOT_OWED = 0, 1, 2, 3
 _QUANTITY = re.compile(
@@ -25,29 +30,6 @@ UNITS = (
     *("", DATE, "%", "B", *(f"{size}{binary}B" for size in "KMGTk" for binary in ("i", ""))),
     *("mW", "kW", "W", "C", "KHz", "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s"),
 )
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "step": (
-        *("global_step", "iteration", "iter", "trainer/global_step", "train/global_step", "_step", "current_steps"),
-        "time/total_timesteps",
-    ),
-    "loss": (
-        *("train_loss", "training_loss", "train/loss", "loss/train", "Loss/train", "train_loss_step", "total_loss"),
-        *("loss_metrics/global_avg_loss", "epoch_loss"),
-    ),
-    "val_loss": (
-        *("eval_loss", "valid_loss", "validation_loss", "val/loss", "eval/loss", "valid/loss", "validation/loss"),
-        *("loss/val", "Loss/val", "validation_metrics/loss", "val_loss_epoch", "epoch_val_loss"),
-    ),
-    "lr": ("learning_rate", "train/learning_rate", "lr-AdamW"),
-    "grad_norm": ("gradient_norm", "train/grad_norm", "gnorm"),
-    "tokens": ("step_tokens", "tokens_in_step"),
-    "tokens_seen": ("num_input_tokens_seen", "total_tokens", "tokens_total"),
-    "tokens_per_sec": ("tokens_per_second", "tok_per_sec", "throughput_tokens_per_sec", "tok_s", "throughput(tps)"),
-    "wall_ms": ("step_ms", "step_time_ms", "wall_time_ms", "iteration_time_ms"),
-    "gpu_util_pct": ("gpu_util", "gpu_utilization", "utilization.gpu"),
-    "coverage": ("corpus_coverage", "coverage_pct"),
-    "epoch": (),
-}
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 20_000_000, 512, 160_000_000
 MAX_NAME = 200
 DIGEST, MAX_DIGESTS = re.compile(r"[0-9a-fA-F]{64}"), 10_000
@@ -63,6 +45,13 @@ class Cells:
         self.state = bytearray(rows)
         self.digests: dict[int, str] = {}  # by row, texts that are of SHA-256; not all of too many
         self.units = bytearray()  # as far as the last cell with a unit: its place in UNITS
+
+    @classmethod
+    def of(cls, values: array[float], state: bytearray) -> Cells:
+        """Return a column of these values and states."""
+        made = cls()
+        made.values, made.state = values, state
+        return made
 
     def add(self, cells: Sequence[object]) -> None:
         """Add cells as JSON gave them."""
@@ -98,15 +87,19 @@ class Cells:
         self.values.extend(other.values[row] for row in rows)
         self.state.extend(other.state[row] for row in rows)
 
+    def lengthen(self, rows: int) -> None:
+        """Make it this long, with missing cells."""
+        missing = max(rows - len(self.state), 0)
+        self.values.frombytes(bytes(8 * missing))
+        self.state.extend(bytes(missing))
+
     def numbers(self) -> Iterator[float]:
         """Return the numbers, without the rows that hold none."""
         return compress(self.values, self.state.translate(IS_NUMBER))
 
     def first(self, rows: int) -> Cells:
         """Return the cells of so many rows at the beginning."""
-        changed = Cells()
-        changed.values, changed.state = self.values[:rows], self.state[:rows]
-        return changed
+        return self.of(self.values[:rows], self.state[:rows])
 
     def units_said(self) -> set[str]:
         """Return the units of the cells that hold a number, "" among them where some say none."""
@@ -115,8 +108,7 @@ class Cells:
 
     def plain(self) -> Cells:
         """Return the cells with every number that has a unit, or is a date, as unreadable."""
-        changed = Cells()
-        changed.values, changed.state = self.values, self.state[:]
+        changed = self.of(self.values, self.state[:])
         for row, unit in enumerate(self.units):
             if unit:
                 changed.state[row] = UNREADABLE
@@ -124,8 +116,7 @@ class Cells:
 
     def owing_none(self, skipped: Cells) -> Cells:
         """Return the cells with those that are missing as not owed where another column holds a truth value `true`."""
-        changed = Cells()
-        changed.values, changed.state = self.values, self.state[:]
+        changed = self.of(self.values, self.state[:])
         for row, (state, value) in enumerate(zip(skipped.state, skipped.values, strict=True)):
             if self.state[row] == MISSING and state == UNREADABLE and value == 1.0:
                 changed.state[row] = NOT_OWED
@@ -133,9 +124,7 @@ class Cells:
 
     def times(self, factor: float) -> Cells:
         """Return the cells with every number so many times as large."""
-        changed = Cells()
-        changed.values, changed.state = array("d", [factor * value for value in self.values]), self.state
-        return changed
+        return self.of(array("d", [factor * value for value in self.values]), self.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +165,7 @@ class TableBuilder:
         for name, cells in self.columns.items():
             if name in names:
                 cells.add([row.get(name) for row in rows])
-            else:
-                cells.values.frombytes(bytes(8 * len(rows)))
-                cells.state.extend(bytes(len(rows)))
+            cells.lengthen(self.rows + len(rows))
         self.rows += len(rows)
 
     def add_texts(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -202,6 +189,60 @@ class TableBuilder:
             self.columns[name] = Cells(self.rows)
 
 
+class StepTable(TableBuilder):
+    """Collects cells by step and name; a step that has the name already begins a new row, as a resumed run's does."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._latest: dict[int, int] = {}
+        self._steps = Cells()
+
+    def add(self, step: int | None, cells: Mapping[str, object], beside: Mapping[str, object] | None = None) -> None:
+        """Put cells on the latest row of a step that has none of them, else on a new one; `beside` where there is none.
+
+        What stands beside does not make a row: it is said again with each part of one.
+        """
+        columns, row = self.columns, -1 if step is None else self._latest.get(step, -1)
+        everything = {**(beside or {}), **cells}
+        for name in [one for one in everything if one not in columns]:
+            self.open({name: None}, 0)
+        if row < 0 or any(row < len(columns[name].state) and columns[name].state[row] for name in cells):
+            row = self._new(step)
+        for name, cell in everything.items():
+            column = columns[name]
+            column.lengthen(row + 1)
+            if name in cells or not column.state[row]:
+                column.state[row], column.values[row], _unit = read_cell(cell)
+
+    def _new(self, step: int | None) -> int:
+        if self.rows >= MAX_ROWS or self.rows * len(self.columns) > MAX_CELLS:
+            what, remedy = f"{self.rows} rows and more", f"at most {MAX_ROWS} rows and {MAX_CELLS} cells are read"
+            raise SubjectError("too-large", what, where=self.where, remedy=remedy)
+        self._steps.add([step])
+        if step is not None:
+            self._latest[step] = self.rows
+        self.rows += 1
+        return self.rows - 1
+
+    def log(self, *, facts: Fields, notes: Fields, units: Mapping[str, str]) -> Log:
+        """Return what was collected; refuse with `no-rows` where that is nothing."""
+        if not self.rows:
+            raise no_rows(Path(self.where))
+        for column in self.columns.values():
+            column.lengthen(self.rows)
+        steps = {STEP: self._steps} if self._latest else {}
+        columns = steps | {name: one for name, one in self.columns.items() if name not in steps}
+        return Log(self.rows, columns, facts=facts, notes=notes, units=units)
+
+
+def joined(path: Path, series: Iterable[Iterable[Sample]], *, facts: Fields, notes: Fields) -> Log:
+    """Join series that were each logged in order, in the order of time; each keeps its own where a clock was set."""
+    table = StepTable(path)
+    for _when, step, name, value in heapq.merge(*series, key=itemgetter(0)):
+        table.add(step, {name: value})
+    return table.log(facts=facts, notes=notes, units={})
+
+
 def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
     """Return logged names by standard name: as given, else own, else alias, however it is spelled (`Train Loss`).
 
@@ -211,7 +252,8 @@ def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str,
     names = {standard: name for standard, name in given.items() if name in set(logged)}
     taken = set(given) | set(remaining)
     spelled = {one.lower().replace(" ", "_"): one for one in reversed(remaining)} | {one: one for one in remaining}
-    aliases = {of: next((spelled[one] for one in (*known, of) if one in spelled), "") for of, known in ALIASES.items()}
+    known = data.table("run_logs/aliases").items()
+    aliases = {of: next((spelled[one] for one in (*others, of) if one in spelled), "") for of, others in known}
     alias_of = {name: standard for standard, name in aliases.items() if standard not in taken}
     return names | {alias_of.get(name, name): name for name in remaining if name not in given}
 

@@ -1,6 +1,7 @@
 """Have the tasks of a job done by the workers of an existing engine, Dask or Ray, through joblib's backends.
 
-Tasks carry paths, never payloads, and bring rows back. What a lost worker had not finished goes to another one.
+Tasks carry paths, never payloads, and bring rows back. What a lost worker had not finished goes to another one. What
+reaches an engine knows its address and its workers, nothing of what they do.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import importlib
+import importlib.util
 import os
 import platform
 import queue
@@ -16,16 +19,17 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 from uuid import uuid4
 
-from weighbridge.core import Fields, Json, Origin, SubjectError, __version__, dataclass, field
+from weighbridge.core import EngineError, Fields, Json, Origin, SubjectError, UsageError, __version__, dataclass, field
 from weighbridge.formats.tensor import Tensor
-from weighbridge.scheduling.clusters import Cluster
 from weighbridge.scheduling.threads import Job, JobSpec, Progress
 from weighbridge.storage.readable import ReadableFile
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
+CONNECT_S = 10.0
+ANSWER_S = 5.0  # what a scheduler may take to say who works for it
 PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again
 LOOK_S = 0.5  # between two looks at who still works
 Came: TypeAlias = "queue.Queue[WorkerAnswer | Exception]"
@@ -145,11 +149,10 @@ class Engine:
             if isinstance(answer, Exception):
                 workers = self.cluster.workers()
                 self._give_up(missing, f"it ended with {type(answer).__name__}" if workers else "it has no worker")
-            assert isinstance(answer, WorkerAnswer)
             seen, missing = time.monotonic(), missing - 1
             yield answer
 
-    def _give_up(self, missing: int, why: str) -> None:
+    def _give_up(self, missing: int, why: str) -> NoReturn:
         what = f"the engine left {missing} tensors undone: {why}"
         remedy = "look at its workers' logs and start them again, or compare without --engine"
         raise SubjectError("engine-lost", what, where=self.address, remedy=remedy)
@@ -228,3 +231,86 @@ def file_identity(file: ReadableFile) -> FileIdentity:
 
 def _shown(found: FileIdentity | None) -> str:
     return f"{found[0]} bytes {found[1]} with ends {found[2][:12]}" if found else "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """An engine that was reached: what makes joblib's backend, and what the engine tells of its workers.
+
+    `answers` is joblib's `return_as`; `workers` are names, none where the engine does not answer; `lost` counts tasks
+    with a text in their names, by worker that was lost; `close` leaves the engine as it was.
+    """
+
+    backend: Callable[[], Any]
+    answers: str
+    workers: Callable[[], frozenset[str]]
+    lost: Callable[[str], Mapping[str, int]]
+    close: Callable[[], None]
+
+
+def reach(address: str) -> Cluster:
+    """Reach an engine by its address; refuse with `engine`, `extra-missing` or `engine-unreachable`."""
+    scheme, _, place = address.partition("://")
+    if scheme not in CLUSTERS or not place:
+        raise UsageError("engine", f"{address!r} names no engine", remedy="write dask://HOST:PORT or ray://HOST:PORT")
+    for library in ("joblib", {"dask": "distributed", "ray": "ray"}[scheme]):
+        if importlib.util.find_spec(library) is None:
+            remedy = f"pip install 'weighbridge[cluster]'{' ray' if library == 'ray' else ''}"
+            raise UsageError("extra-missing", f"--engine {scheme}:// needs {library}", remedy=remedy)
+    return CLUSTERS[scheme](place)
+
+
+def _dask(place: str) -> Cluster:
+    import logging
+
+    distributed: Any = importlib.import_module("distributed")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is said here
+    try:
+        client = distributed.Client(f"tcp://{place}", timeout=CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as problem:
+        raise _unreachable(f"dask://{place}", problem) from None
+
+    def workers() -> frozenset[str]:
+        try:
+            known = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S)
+        except (OSError, TimeoutError, AttributeError):  # no scheduler any more
+            return frozenset()
+        return frozenset(known["workers"])
+
+    def lost(run: str) -> Mapping[str, int]:
+        removed = [event for _, event in client.get_events("all") or () if event.get("action") == "remove-worker"]
+        tasks_of = {event["worker"]: sum(run in str(key) for key in event["processing-tasks"]) for event in removed}
+        return {worker: tasks for worker, tasks in tasks_of.items() if tasks}
+
+    def backend() -> Any:
+        plain: Any = importlib.import_module("joblib._dask").DaskDistributedBackend
+
+        class Elsewhere(plain):  # type: ignore[misc]  # joblib leaves tasks to this process where there is one worker
+            def effective_n_jobs(self, n_jobs: int) -> int:
+                return max(int(super().effective_n_jobs(n_jobs)), 2)
+
+        return Elsewhere(client=client)
+
+    return Cluster(backend=backend, answers="generator_unordered", workers=workers, lost=lost, close=client.close)
+
+
+def _ray(place: str) -> Cluster:
+    ray: Any = importlib.import_module("ray")
+    try:
+        ray.init(address=f"ray://{place}", logging_level="ERROR")
+    except (ConnectionError, OSError, TimeoutError, ValueError) as problem:
+        raise _unreachable(f"ray://{place}", problem) from None
+    importlib.import_module("ray.util.joblib").register_ray()
+
+    def workers() -> frozenset[str]:
+        return frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
+
+    return Cluster(backend=lambda: "ray", answers="list", workers=workers, lost=lambda _run: {}, close=ray.shutdown)
+
+
+def _unreachable(address: str, problem: BaseException) -> EngineError:
+    what = f"the engine does not answer: {type(problem).__name__}"
+    return EngineError("engine-unreachable", what, where=address, remedy="start its scheduler, or look at the address")
+
+
+CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"dask": _dask, "ray": _ray}

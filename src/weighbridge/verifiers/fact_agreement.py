@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, dumps
 from weighbridge.quantities.agreement import FactAgreement
-from weighbridge.run_logs.attempts import stated
-from weighbridge.run_logs.json_log import STEPS
+from weighbridge.run_logs.json_log import STEPS, stated
 from weighbridge.verifiers.column_agreement import NO_RANKS, runs_of, with_last
 from weighbridge.verifiers.run_facts import numbers
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table

@@ -25,13 +25,12 @@ from weighbridge.core import (
 from weighbridge.forward import local_pass
 from weighbridge.forward.arithmetic.products import in_words
 from weighbridge.forward.between_traces import equal_share, outcome_of
-from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
 from weighbridge.forward.points import CACHE
 from weighbridge.forward.reach import PLAIN, Form, drawn_form, head_channels, reached
 from weighbridge.forward.stacks import Tokens, Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
-from weighbridge.forward.widened import Audit
+from weighbridge.forward.widened import Audit, Constants
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, NOT_TRIED, ForwardError, ForwardRun, LocalError, Weights
 from weighbridge.verifiers.own_weights import as_candidate, own_digests

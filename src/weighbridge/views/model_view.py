@@ -13,8 +13,7 @@ from typing import Any
 
 from weighbridge.core import NDArray, Origin, SubjectError, Unmeasured, dumps, is_file, quoted
 from weighbridge.core import sha256 as canonical_sha256
-from weighbridge.forward.arithmetic.products import Products, said_of
-from weighbridge.forward.arithmetic.rough import rough
+from weighbridge.forward.arithmetic.products import Products, rough, said_of
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.reach import PLAIN, Form
 from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda, raised_at

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, dataclass, exists, field, is_folder
-from weighbridge.run_logs.attempts import ATTEMPT, joined
-from weighbridge.run_logs.csv_log import header
+from weighbridge.run_logs.formats.csv_log import header
 from weighbridge.run_logs.formats.recognition import SUFFIXES, folder_reader
-from weighbridge.run_logs.json_log import EVENTS, STEPS, mappings, of_recorder, read_head
+from weighbridge.run_logs.json_log import ATTEMPT, EVENTS, STEPS, joined, mappings, of_recorder, read_head
 from weighbridge.run_logs.log_file import BLOCK, MAX_LINE, Batch, decoded, open_regular
 from weighbridge.run_logs.log_table import EPOCH, NOT_OWED, NUMBER, STEP, UNREADABLE, Log, TableBuilder
 from weighbridge.views.run import FINITE, GRAD_NORM, IDLE, SKIPPED, RunView, scales, view_of

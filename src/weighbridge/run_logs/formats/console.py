@@ -1,18 +1,22 @@
-"""Read what training prints, a line a step: by the words of programs that are known, or by a person's pattern."""
+"""Read what training prints, a line a step: by the words of programs that are known, or by a person's pattern.
+
+Such a pattern of named groups is looked for in time that no pattern and no line can stretch. It is read as parts
+between its gaps (`.*`); each part is looked for once, behind the one before. Within a part a repeat takes what it can
+and gives nothing back, so that no part is tried in more than one way from one place.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from weighbridge.core import Json, dataclass, field
-from weighbridge.run_logs.formats.line_pattern import line_pattern
+from weighbridge.core import Json, SubjectError, dataclass, field, quoted
+from weighbridge.core.data import table
 from weighbridge.run_logs.log_file import batches
-from weighbridge.run_logs.log_table import STEP, Log
-from weighbridge.run_logs.step_table import StepTable
+from weighbridge.run_logs.log_table import STEP, Log, StepTable
 
 NUMBER: Final = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf))"
 SIZES: Final = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}  # as nanotron rounds its numbers
@@ -21,6 +25,14 @@ NO_SHARE: Final = -100.0  # percent
 EVALUATED: Final = "val_loss"
 OF_EVALUATION: Final = (EVALUATED, "eval/train_loss")
 MAX_LINE: Final = 4000  # characters; no program prints a longer row
+MAX_PATTERN: Final = 500
+MAX_LOOKED_AT: Final = 1000  # characters of a line that are looked at
+MAX_REPEAT: Final = 1000
+REMEDY: Final = r"write it as 'step (?P<step>\d+).*loss (?P<loss>\S+)': named groups of characters, and .* between them"
+_TOKEN = re.compile(
+    r"(?P<gap>\.[*+]\??)|(?P<set>\[\^?\]?(?:\\.|(?!--|&&|\|\||~~)[^]\\[])*\])|(?P<name>\(\?P<[A-Za-z_]\w*>)|(?P<open>\(\?:|\((?!\?))"
+    r"|(?P<close>\))|(?P<repeat>[*+?]|\{\d{1,4}(?:,\d{0,4})?\})|(?P<one>\\[dDwWsStbB]|\\[^A-Za-z0-9]|[^\\()*+?{\[])"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,59 +46,21 @@ class Program:
     ended: str = ""
 
 
-TIMES: Final = ("elapsed time per iteration (ms)", "elapsed_time_per_iteration_ms", "time_per_iteration_ms")
-PIPED: Final = {"lm loss": "loss", "lm_loss": "loss", "learning rate": "lr", "grad norm": "grad_norm"}
-PROGRAMS: Final = (
-    Program(
-        "nanoGPT",
-        re.compile(r"^(?:iter|step) (?P<step>\d+): (?=(?:train )?loss )"),
-        re.compile(rf"(?P<name>[a-z][a-z ]*?) (?P<value>{NUMBER})(?P<unit>ms|%)?(?:,|$)"),
-        {"time": "wall_ms", "train loss": "eval/train_loss", "val loss": "val_loss"},
-    ),
-    Program(
-        "modded-nanogpt",
-        re.compile(r"^step:(?P<step>\d+)/(?P<of>\d+) (?=\w+:)"),
-        re.compile(rf"(?P<name>\w+):(?P<value>{NUMBER})(?P<unit>ms|s)?"),
-    ),
-    Program(
-        "llm.c",
-        re.compile(r"^step +(?P<step>\d+)/(?P<of>\d+)(?=:? ?\|? *(?:train )?loss )"),
-        re.compile(rf"(?P<name>\b(?:train loss|loss|norm|lr)\b)? *(?P<value>{NUMBER})(?P<unit> ms| tok/s|% )?"),
-        {"train loss": "loss", "norm": "grad_norm", " ms": "wall_ms", " tok/s": "tokens_per_sec", "% ": "mfu_pct"},
-    ),
-    Program(
-        "llm.c's main.log",
-        re.compile(r"^s:(?P<step>\d+) (?=(?:trl|tel|eval):)"),
-        re.compile(rf"(?P<name>\w+):(?P<value>{NUMBER})(?P<unit>$^)?"),
-        {"trl": "loss", "tel": "val_loss", "norm": "grad_norm", "eval": "eval/accuracy"},
-    ),
-    Program(
-        "torchtitan",
-        re.compile(r"(?P<other>validate )?\bstep: *(?P<step>\d+) +(?=loss:)"),
-        re.compile(rf"(?P<name>\w+): +(?P<value>{NUMBER})(?P<unit>GiB|%)?"),
-        {"tps": "tokens_per_sec"},
-        "Training completed",
-    ),
-    Program(
-        "Megatron-LM and nanotron",
-        re.compile(r"\biteration:? +(?P<step>\d+) */ *(?P<of>\d+) \|"),
-        re.compile(rf"(?<=\|)(?P<name>[^|:]{{1,80}}): *(?P<value>{NUMBER})(?P<unit>[KMBGT])? *(?=\||$)"),
-        PIPED | dict.fromkeys(TIMES, "wall_ms"),
-    ),
-    Program(  # what so many scripts print; how many epochs were asked for is no count of theirs, which may begin at 0
-        "an epoch a line",
-        re.compile(r"(?i)\bepoch\W*(?P<step>\d+)(?: */ *\d+)?\W+(?!.*\b(?:step|batch|iter))(?=.*loss *[:=])"),
-        re.compile(rf"(?P<name>[A-Za-z][A-Za-z_ /-]*?) *[:=] *(?P<value>{NUMBER})(?P<unit>%|s\b)?"),
-        {"val_loss": "eval_loss"},  # beside the loss of its epoch it makes the row no evaluation's own
-    ),
-)
 Row: TypeAlias = tuple[str, dict[str, object]]  # its step, if it tells one, and its cells
 RowOf: TypeAlias = Callable[[str], Row | None]
 
 
+@cache
+def programs() -> tuple[Program, ...]:
+    """Return the programs whose rows are known."""
+    rows = table("run_logs/programs")
+    found = ((row, re.compile(row["begins"]), re.compile(row["pair"].replace("{NUMBER}", NUMBER))) for row in rows)
+    return tuple(Program(**row | {"begins": begins, "pair": pair}) for row, begins, pair in found)
+
+
 def reader_of(line: str) -> Callable[[Path, dict[str, str]], Log] | None:
     """Return what reads the rows that a known program prints; None where the line is no row of one."""
-    program = next((program for program in PROGRAMS if _row(program, {}, {}, line) is not None), None)
+    program = next((program for program in programs() if _row(program, {}, {}, line) is not None), None)
     return partial(_read_program, program=program) if program else None
 
 
@@ -152,3 +126,62 @@ def _read(path: Path, digests: dict[str, str], row_of: RowOf, facts: dict[str, J
                 torn["torn_last_line"] = number
                 facts.pop("global_step", None)  # a step that is not whole was not reached
     return table.log(facts=facts, notes=torn, units=units)
+
+
+@dataclass(frozen=True, slots=True)
+class LinePattern:
+    """A pattern that was found harmless; `parts` lie behind one another in a line."""
+
+    parts: tuple[re.Pattern[str], ...]
+
+    def row(self, line: str) -> dict[str, str] | None:
+        """Return what the named groups hold in a line; None where the line is no row."""
+        found: dict[str, str] = {}
+        at = 0
+        for part in self.parts:
+            if (match := part.search(line, at, MAX_LOOKED_AT)) is None:
+                return None
+            at = match.end()
+            found |= {name: text.strip() for name, text in match.groupdict().items() if text is not None}
+        return found
+
+
+def line_pattern(text: str) -> LinePattern:
+    """Read a pattern; refuse with `pattern` what is none, names no group, or could take long."""
+    if not 0 < len(text) <= MAX_PATTERN:
+        raise _refused(f"it has {len(text)} characters, at most {MAX_PATTERN} are read")
+    parts, at, depth, last = [""], 0, 0, ""
+    while at < len(text):
+        if (token := _TOKEN.match(text, at)) is None:
+            raise _refused(f"what stands at character {at + 1} is not read: {quoted(text[at : at + 12])}")
+        kind, word, at = token.lastgroup or "", token[0], token.end()
+        depth += (kind in ("name", "open")) - (kind == "close")
+        if kind == "gap" and not depth:
+            parts.append("")
+        elif kind == "gap":
+            parts[-1] += word[:2] + "+"
+        elif kind == "repeat":
+            parts[-1] += _repeat(word, last, at)
+        else:
+            parts[-1] += word + ("(?>" if kind in ("name", "open") else ")" if kind == "close" else "")
+        last = word if kind == "repeat" else kind
+    try:
+        compiled = tuple(re.compile(part, re.ASCII) for part in parts if part)
+    except (re.error, OverflowError) as problem:
+        raise _refused(str(problem)) from None
+    names = [name for part in compiled for name in part.groupindex]
+    if not names or len(set(names)) < len(names):
+        raise _refused("it names no group, or one twice")
+    return LinePattern(compiled)
+
+
+def _repeat(word: str, last: str, at: int) -> str:
+    """Return a repeat that gives nothing back; only a single character may be repeated more than once."""
+    most = max((int(number) for number in re.findall(r"\d+", word)), default=0)
+    if last not in ("set", "one", "close") or (last == "close" and word != "?") or most > MAX_REPEAT:
+        raise _refused(f"the repeat that ends at character {at} could take long: {word}")
+    return word + "+"
+
+
+def _refused(what: str) -> SubjectError:
+    return SubjectError("pattern", f"the pattern of lines cannot be used: {what}", where="lines", remedy=REMEDY)

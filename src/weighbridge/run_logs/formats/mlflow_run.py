@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weighbridge.core import is_file, is_folder
-from weighbridge.run_logs.json_log import bad_line
-from weighbridge.run_logs.log_file import batches, read_whole, several_runs
-from weighbridge.run_logs.log_table import Log
-from weighbridge.run_logs.step_table import Sample, joined
+from weighbridge.run_logs.log_file import bad_line, batches, read_whole, several_runs
+from weighbridge.run_logs.log_table import Log, Sample, joined
 
 META, METRICS = "meta.yaml", "metrics"
 STATUS = {"1": "running", "3": "finished", "4": "failed", "5": "killed"}

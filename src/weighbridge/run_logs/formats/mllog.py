@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.run_logs.json_log import bad_line, decode
-from weighbridge.run_logs.log_file import batches
-from weighbridge.run_logs.log_table import Log
-from weighbridge.run_logs.step_table import StepTable
+from weighbridge.run_logs.json_log import decode
+from weighbridge.run_logs.log_file import bad_line, batches
+from weighbridge.run_logs.log_table import Log, StepTable
 
 MARK = ":::MLLOG "
 AXES = ("step_num", "samples_count", "epoch_num")  # what metadata count by; the one that most values have is the step

@@ -13,16 +13,15 @@ from typing import TypeAlias
 
 from weighbridge.core import SubjectError, WeighbridgeError, exists, is_folder
 from weighbridge.core.plugins import Brought
-from weighbridge.run_logs.attempts import read_attempts
-from weighbridge.run_logs.csv_log import read_csv
-from weighbridge.run_logs.formats import console, trackio_database, wandb_file
+from weighbridge.run_logs.formats import console, trackio_database
+from weighbridge.run_logs.formats.csv_log import read_csv
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
 from weighbridge.run_logs.formats.epoch_folder import read_epochs
-from weighbridge.run_logs.formats.event_files import event_files, is_events, read_events
 from weighbridge.run_logs.formats.framework_folder import log_in
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
-from weighbridge.run_logs.json_log import HEAD, STEPS, read_jsonl, read_report
+from weighbridge.run_logs.formats.record_files import SIGN, event_files, is_events, read_events, read_wandb
+from weighbridge.run_logs.json_log import HEAD, STEPS, read_attempts, read_jsonl, read_report
 from weighbridge.run_logs.log_file import GZIP, UTF_16, batches, open_regular, several_runs, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
 
@@ -38,8 +37,8 @@ SOURCE = re.compile(r"[=;{}\"']|^\s*(?:#|@|import |from |def |class |if |for |wh
 FORMATS = (
     "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), a JSON report (.json; "
     "trainer_state.json and Keras's history too), TensorBoard event files, MLflow's folder of a run, a W&B run or "
-    "wandb-history.jsonl, trackio's database, a folder of *.metadata.json, MLPerf's :::MLLOG lines, the console of "
-    f"{', '.join(program.name for program in console.PROGRAMS)}; and any text, by the subject's `lines:`"
+    "wandb-history.jsonl, trackio's database, a folder of *.metadata.json, MLPerf's :::MLLOG lines, the console of {}; "
+    "and any text, by the subject's `lines:`"
 )
 
 
@@ -64,7 +63,7 @@ def folder_reader(path: Path) -> Read | None:
     if len(wandb) > 1:
         raise several_runs(path, [file.name for file in wandb])
     if wandb or (wandb := [*path.glob(HISTORY), *path.glob(f"files/{HISTORY}")]):
-        read = read_jsonl if wandb[0].name == HISTORY else wandb_file.read_wandb
+        read = read_jsonl if wandb[0].name == HISTORY else read_wandb
         return lambda _folder, digests: read(wandb[0], digests)
     if runs_in(path):
         return read_mlflow
@@ -101,7 +100,7 @@ def is_log(path: Path) -> bool:
 
 def binary_reader(head: bytes) -> Read | None:
     """Return what reads a file of these first bytes; None where it is a text."""
-    signs = ((wandb_file.SIGN, wandb_file.read_wandb), (trackio_database.SIGN, trackio_database.read_trackio))
+    signs = ((SIGN, read_wandb), (trackio_database.SIGN, trackio_database.read_trackio))
     known = next((read for sign, read in signs if head.startswith(sign)), None)
     return known or (read_events if is_events(head) else None)
 
@@ -167,5 +166,5 @@ def _text(path: Path, digests: dict[str, str]) -> Log:
 
 
 def _unknown(path: Path, why: str) -> SubjectError:
-    what, remedy = f"this is no log of a format that is read ({why})", f"bind one of these: {FORMATS}"
-    return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
+    what, known = f"this is no log of a format that is read ({why})", ", ".join(one.name for one in console.programs())
+    return SubjectError("unknown-format", what, where=str(path), remedy=f"bind one of these: {FORMATS.format(known)}")

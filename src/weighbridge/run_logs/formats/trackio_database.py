@@ -12,8 +12,7 @@ from urllib.parse import quote
 from weighbridge.core import SubjectError
 from weighbridge.run_logs.json_log import decode
 from weighbridge.run_logs.log_file import raw_blocks, several_runs
-from weighbridge.run_logs.log_table import Log
-from weighbridge.run_logs.step_table import StepTable
+from weighbridge.run_logs.log_table import Log, StepTable
 
 SIGN: Final = b"SQLite format 3\0"
 MAX_LENGTH: Final = 1 << 20  # bytes of one row

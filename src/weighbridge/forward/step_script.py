@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from weighbridge.core import SubjectError, dataclass, field, torch
 from weighbridge.forward.arithmetic.listening import listening
-from weighbridge.forward.constants import rebuilt
 from weighbridge.forward.points import ReachedError
 from weighbridge.forward.stacks import Tokens, Torch, captured
 from weighbridge.forward.trace_file import Trace
-from weighbridge.forward.widened import unwatched, widened
+from weighbridge.forward.widened import rebuilt, tensors_in, unwatched, widened
 
 SAME, RESHAPES = ("alias", "detach", "lift_fresh"), ("view", "_unsafe_view", "reshape")
 EXACT = 1e-9  # relative L2: what a script may differ from the pass that it was written from
@@ -29,18 +28,12 @@ class Recording:
     since: dict[int, int] = field(default_factory=dict)  # by storage: the call before which its values were replaced
     begun: bool = False
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Record every operation inside the block as it is asked for, before it is widened."""
-
-        def operation(func: Any, args: Any, kwargs: Any) -> Any:
-            made = func(*args, **kwargs)
-            if self.begun:
-                self.calls.append((func, args, kwargs, made))
-            return made
-
-        with listening(operation):
-            yield
+    def operation(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make and record an operation as it is asked for, before it is widened."""
+        made = func(*args, **kwargs)
+        if self.begun:
+            self.calls.append((func, args, kwargs, made))
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +56,7 @@ def step_of(reference: Torch, tokens: Tokens, trace: Trace, point: str, made_fro
     """Return the step that makes a point of the values in a trace before it; refuse one that cannot be written."""
     record, reached = Recording(begun=not made_from), list[torch.Tensor]()
     tensors = (*reference.plain.named_parameters(), *reference.plain.named_buffers())
-    record.names.update((one.untyped_storage().data_ptr(), name) for name, one in tensors)
+    record.names.update((_pointer(one), name) for name, one in tensors)
 
     def visit(name: str, made: torch.Tensor) -> torch.Tensor | None:
         if name == point:
@@ -75,11 +68,10 @@ def step_of(reference: Torch, tokens: Tokens, trace: Trace, point: str, made_fro
                 return None
             replaced = captured(trace, name, made).to(made.dtype)
             for one in (made, replaced):
-                pointer = one.untyped_storage().data_ptr()
-                record.names[pointer], record.since[pointer] = name, len(record.calls)
+                record.names[_pointer(one)], record.since[_pointer(one)] = name, len(record.calls)
             return replaced
 
-    with suppress(ReachedError), rebuilt(reference.plain), widened(), record.listening():
+    with suppress(ReachedError), rebuilt(reference.plain), widened(), listening(record.operation):
         reference.forward(tokens, visit, casts=frozenset(trace.tensors))
     if not reached or not reached[0].is_floating_point():
         what = f"the reference makes no values at {point!r} that a script could make again"
@@ -99,10 +91,10 @@ def step_of(reference: Torch, tokens: Tokens, trace: Trace, point: str, made_fro
 
 def _written(record: Recording, last: torch.Tensor, dtype: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     """Return the lines of what a tensor needs, and the tensors that nothing in them makes."""
-    needed, storages, kept = {id(last)}, {last.untyped_storage().data_ptr()}, list[int]()
+    needed, storages, kept = {id(last)}, {_pointer(last)}, list[int]()
     for at in range(len(record.calls) - 1, -1, -1):
         func, args, kwargs, made = record.calls[at]
-        outputs, inputs = _tensors(made), _tensors((args, kwargs))
+        outputs, inputs = tensors_in(made), tensors_in((args, kwargs))
         writes = func._schema.is_mutable and any(_pointer(one) in storages for one in inputs)  # noqa: SLF001
         live = (one for one in outputs if at >= record.since.get(_pointer(one), 0))
         if writes or any(id(one) in needed for one in live):
@@ -165,12 +157,6 @@ def _literal(value: Any, named: Callable[[torch.Tensor], str]) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return str(value) if isinstance(value, (torch.memory_format, torch.layout)) else repr(value)
-
-
-def _tensors(value: Any) -> Sequence[torch.Tensor]:
-    from torch.utils import _pytree
-
-    return [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _pointer(tensor: torch.Tensor) -> int:

@@ -10,39 +10,23 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.run_logs.json_log import bad_line, no_rows
-from weighbridge.run_logs.log_file import batches, suffix
+from weighbridge.run_logs.log_file import bad_line, batches, no_rows, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
 CHUNK = 8192
 Rows: TypeAlias = Iterator[tuple[int, list[str]]]
+Notes: TypeAlias = dict[str, int]  # `unterminated`, where the last line has no end
 _UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
-
-
-class _Lines:
-    """The lines of a file, one by one, that knows whether the last had its end; a first line of JSON is a comment."""
-
-    def __init__(self, path: Path, digests: dict[str, str]) -> None:
-        self.terminated = True
-        self._batches = batches(path, digests)
-
-    def __iter__(self) -> Iterator[str]:
-        for batch in self._batches:
-            self.terminated = batch.terminated
-            for at, line in enumerate(batch.lines, batch.first):
-                if at > 1 or not line.startswith("#{"):  # which stable-baselines3 writes above the episodes
-                    # On Windows it writes `\r\r\n`, of which git can leave `\r` alone.
-                    yield from (row + "\n" for row in line.split("\r")) if "\r" in line else (line + "\n",)
 
 
 def read_csv(path: Path, digests: dict[str, str]) -> Log:
     """Read a comma- or tab-separated log; refuse with `log-syntax` and the line, or `no-rows`."""
-    lines = _Lines(path, digests)
-    text = iter(lines)
+    torn: Notes = {}  # filled as the lines are read
+    text = _lines(path, digests, torn)
     head = next(text, "")
     tabs = suffix(path) == ".tsv" or ("\t" in head and "," not in head)
     reader = csv.reader(chain([head], text), delimiter="\t" if tabs else ",", skipinitialspace=True, strict=True)
-    rows = _rows(reader, path, lines)
+    rows = _rows(reader, path, torn)
     first = next(rows, None)
     if first is None:
         raise no_rows(path)
@@ -51,12 +35,21 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     table.open(dict.fromkeys(names), 0)
     # nvidia-smi that is called again and again writes its header again and again.
     rest = (row for row in rows if row[1] != first[1]) if headed else chain([first], rows)
-    torn = _fill(table, names, rest, path, lines)
+    short = _fill(table, names, rest, path, torn)
     if not table.rows:
         raise no_rows(path)
-    notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": torn} if torn else {})
-    notes = notes if lines.terminated else {**notes, "unterminated": True}
-    return Log(table.rows, table.columns, notes=notes, units=units)
+    notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": short} if short else {})
+    return Log(table.rows, table.columns, notes=notes | torn, units=units)
+
+
+def _lines(path: Path, digests: dict[str, str], torn: Notes) -> Iterator[str]:
+    """Yield the lines of a file, and note where the last has no end; a first line of JSON is a comment."""
+    for batch in batches(path, digests):
+        torn |= {} if batch.terminated else {"unterminated": True}
+        for at, line in enumerate(batch.lines, batch.first):
+            if at > 1 or not line.startswith("#{"):  # which stable-baselines3 writes above the episodes
+                # On Windows it writes `\r\r\n`, of which git can leave `\r` alone.
+                yield from (row + "\n" for row in line.split("\r")) if "\r" in line else (line + "\n",)
 
 
 def header(first: list[str], path: Path) -> tuple[bool, list[str], dict[str, str]]:
@@ -72,23 +65,17 @@ def header(first: list[str], path: Path) -> tuple[bool, list[str], dict[str, str
     return headed, names, {name: unit[1].strip() for name, unit in found if unit}
 
 
-def _rows(reader: Any, path: Path, lines: _Lines) -> Rows:
+def _rows(reader: Any, path: Path, torn: Notes) -> Rows:
     """Yield each row that is not blank with the number of its line; a row that breaks off at the end is empty."""
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as problem:
-            if "end of data" in str(problem) and not lines.terminated:
-                yield reader.line_num, []
-                return
+    try:
+        yield from ((reader.line_num, row) for row in reader if row)
+    except csv.Error as problem:
+        if "end of data" not in str(problem) or not torn:
             raise bad_line(path, reader.line_num, f"not a row of CSV: {problem}") from None
-        if row:
-            yield reader.line_num, row
+        yield reader.line_num, []
 
 
-def _fill(table: TableBuilder, names: list[str], rows: Rows, path: Path, lines: _Lines) -> int:
+def _fill(table: TableBuilder, names: list[str], rows: Rows, path: Path, torn: Notes) -> int:
     """Add all rows, and return the number of a torn last line, or 0."""
     chunk: list[list[str]] = []
     short = 0
@@ -104,6 +91,6 @@ def _fill(table: TableBuilder, names: list[str], rows: Rows, path: Path, lines: 
             chunk = []
     if chunk:
         table.add_texts(names, chunk)
-    if short and lines.terminated:
+    if short and not torn:
         raise bad_line(path, short, f"a row shorter than the {len(names)} columns")
     return short
