@@ -2,22 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
 
 from weighbridge.clauses.kind import Evidence, Numbers, record_of
 from weighbridge.core import Doc, Fields, Offence, dataclass, replace
 from weighbridge.figures.progress import epochs, steps_off, tokens_per_parameter
-from weighbridge.gates.families.rule import RecordRule
+from weighbridge.gates.families.rule import RecordRule, options
 from weighbridge.quantities.runs import CorpusProgress
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfSize:
-    """How large the model is."""
-
-    parameters: Annotated[int, Doc("parameters; `where: {parameters: …}` holds them to the run", ge=1, le=10**15)]
-
-
+OF_SIZE = options(parameters=(int, Doc("parameters; `where: {parameters: …}` holds them to the run", ge=1, le=10**15)))
 STEPS = RecordRule(
     name="steps-asked", quantity="corpus_progress", record=CorpusProgress, place="steps", figure=steps_off,
     code="other-steps", unknown="unknown-steps", must=("at most",), bound=0, ge=0, le=10**9,
@@ -31,7 +23,7 @@ TOKENS = (
     RecordRule(
         name="token-budget", quantity="corpus_progress", record=CorpusProgress, place="tokens",
         figure=tokens_per_parameter, code="too-few", unknown="unknown-tokens", must=("at least",), bound=20.0, ge=0.01,
-        levers=("tokens down",), doc="the number of tokens for each parameter", options=OfSize),
+        levers=("tokens down",), doc="the number of tokens for each parameter", options=OF_SIZE),
 )  # fmt: skip
 
 

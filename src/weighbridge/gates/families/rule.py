@@ -29,18 +29,10 @@ from weighbridge.gates.families.run_columns import COLUMNS, FINITE, OF_STEPS, SA
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfEnds:
-    """Which samples a figure of both ends of a series compares."""
-
-    samples_each: Annotated[int, Doc("samples at each end whose medians are compared", ge=1, le=10_000)] = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfLevels:
-    """What a level is."""
-
-    median_of: Annotated[int, Doc("samples in a row whose median is a level", ge=1, le=10_000)] = 10
+def options(*bases: type, **further: tuple[Any, ...]) -> type:
+    """Return the dataclass of further limits: of each its type, its doc and, where it has one, its default."""
+    named = [(name, Annotated[kind, doc], *default) for name, (kind, doc, *default) in further.items()]
+    return make_dataclass("Options", named, bases=bases, frozen=True, slots=True, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +231,7 @@ class Rule(BoundedFigure):
             return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
 
         def lacking(evidence: Evidence) -> Fields | None:
-            given, samples = limits.relative_to, self._looked_at(evidence, limits)
+            given, samples = self.relative.given(limits), self._looked_at(evidence, limits)
             if given == "value":
                 return None
             own = {"first": samples.value[:1], "previous": samples.value[:-1]}.get(given)
