@@ -78,7 +78,7 @@ class LayerRule(BoundedFigure):
             name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
             needs={LAYERS: Need("layer_course", of=("run",), options=("steps",))}, measure=Measure,
             window=lambda _, measure: measure.steps, families=("of-layers",), judge=ClauseJudge(self._clauses),
-            limits=self.limits(more, moves=lambda must: self.moves(must, self.levers, self._value, lambda *_: PLACE)),
+            limits=self.limits(more, moves=lambda must: self.moves(must, self.levers, lambda *_: PLACE)),
             codes={
                 self.code: Outcome.FAIL, "norms-not-finite": Outcome.FAIL, **own,
                 **dict.fromkeys(("too-few-steps", "norms-repeat", "steps-not-looked-at"), Outcome.BLOCKED),
@@ -92,41 +92,26 @@ class LayerRule(BoundedFigure):
         wrong = BoundedFigure.check(self, limits, measure)
         return [*wrong, "min_steps must be in_a_row or more"] if short else wrong
 
-    def _judged(self, evidence: Evidence, limits: Any) -> Rows:
+    def inputs(self, evidence: Evidence, limits: Any) -> list[Rows]:
+        """Return the rows that are judged."""
         rows, exempt = rows_of(evidence, LAYERS, TensorCourse), getattr(limits, "exempt", ())
-        return tuple(row for row in rows if row.role not in self.spares and not listed(row.tensor, exempt))
-
-    def _value(self, evidence: Evidence, limits: Any) -> float:
-        return self.figure(self._judged(evidence, limits), limits).value
+        return [tuple(row for row in rows if row.role not in self.spares and not listed(row.tensor, exempt))]
 
     def _clauses(self, limits: Any) -> Sequence[Clause]:
-        must, bound = self.bound_of(limits)
-
-        def enough(evidence: Evidence) -> tuple[float, Fields]:
-            found = self.figure.samples(self._judged(evidence, limits), limits)
-            return found, {"samples": found, "needed": limits.min_steps}
-
         def of_layers(evidence: Evidence) -> Fields | None:
             rows = rows_of(evidence, LAYERS, TensorCourse)
             layers = {row.layer for row in rows} - {""}
             found = {"tensors": len(rows), "layers": len(layers), "needed": self.layers}
             return {**found, "first": rows[0].tensor} if rows and len(layers) < self.layers else None
 
-        def read(evidence: Evidence) -> tuple[float, Fields]:
-            rows = self._judged(evidence, limits)
-            found = self.figure(rows, limits)
-            of = self.figure.samples(rows, limits)
-            return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, **found.more}
-
         return (
             *([Requires(code="one-layer", lacking=of_layers)] if self.layers else []),
-            Whole(code="too-few-steps", place=lambda _: PLACE, read=enough, must="at least", bound=limits.min_steps,
-                  outcome=Outcome.BLOCKED),
+            self.enough("too-few-steps", limits, lambda _: PLACE, limits.min_steps),
             Requires(code="norms-repeat", lacking=_repeated),
             Requires(code="steps-not-looked-at", lacking=_hole),
             Whole(code="norms-not-finite", place=lambda _: PLACE, read=_not_finite, must="at most", bound=0),
-            Whole(code=self.code, place=lambda _: PLACE, read=read, must=must, bound=bound),
-        )  # fmt: skip
+            self.bounded(limits, lambda _: PLACE),
+        )
 
 
 def _repeated(evidence: Evidence) -> Fields | None:

@@ -6,6 +6,7 @@ break it moves as far as numbers go, so that a figure which does not look there 
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from array import array
@@ -36,7 +37,7 @@ def options(*bases: type, **further: tuple[Any, ...]) -> type:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedFigure:
+class BoundedFigure(abc.ABC):
     """What every rule says: its figure, the bound on it, and how trials move it."""
 
     name: str
@@ -79,7 +80,35 @@ class BoundedFigure:
         one = [] if len(given) == 1 else [f"give one of {' and '.join(map(self.key, self.must))}"]
         return [*one, *self.checks(limits)]
 
-    def moves(self, must: Must, levers: Mapping[str, Callable[[Any], Moved]], value: Any, place: Any) -> Moves:
+    @abc.abstractmethod
+    def inputs(self, evidence: Evidence, limits: Any) -> Sequence[Any]:
+        """Return what the figure is of."""
+
+    def value(self, evidence: Evidence, limits: Any) -> float:
+        """Return the figure."""
+        return self.figure(*self.inputs(evidence, limits), limits).value
+
+    def bounded(self, limits: Any, place: Callable[[Evidence], str], **said: Any) -> Whole:
+        """Return the clause that the figure is within its bound; what is `said` goes into its words."""
+        must, bound = self.bound_of(limits)
+
+        def read(evidence: Evidence) -> tuple[float, Fields]:
+            inputs = self.inputs(evidence, limits)
+            found, of = self.figure(*inputs, limits), self.figure.samples(inputs[0], limits)
+            return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, **said, **found.more}
+
+        return Whole(code=self.code, place=place, read=read, must=must, bound=bound)
+
+    def enough(self, code: str, limits: Any, place: Callable[[Evidence], str], least: int) -> Whole:
+        """Return the clause that the figure stands on so many samples at least."""
+
+        def read(evidence: Evidence) -> tuple[float, Fields]:
+            found = self.figure.samples(self.inputs(evidence, limits)[0], limits)
+            return found, {"samples": found, "needed": least}
+
+        return Whole(code=code, place=place, read=read, must="at least", bound=least, outcome=Outcome.BLOCKED)
+
+    def moves(self, must: Must, levers: Mapping[str, Callable[[Any], Moved]], place: Any) -> Moves:
         """Return the mutations of the bound: each lever, by the least that breaks it."""
 
         def moves(limit: Limit) -> Iterator[Mutation[Any]]:
@@ -91,7 +120,7 @@ class BoundedFigure:
                         return "not at these places"
 
                     def breaks(moved: Evidence) -> bool:
-                        found = value(moved, limits)
+                        found = self.value(moved, limits)
                         return math.isfinite(found) and not HOLDS[must](found, bound)
 
                     return Mutated(by_the_least(evidence, lever(limits), breaks), frozenset({at}))
@@ -145,7 +174,7 @@ class Rule(BoundedFigure):
                 COLUMNS: Need("step_columns", of=("run",)),
                 **self.relative.needs,
             },
-            limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
+            limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self.place)),
             measure=make_dataclass("Measure", [column], frozen=True, kw_only=True),
             codes={
                 self.code: Outcome.FAIL,
@@ -199,7 +228,8 @@ class Rule(BoundedFigure):
         narrower = last is not None and end != math.inf
         return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
 
-    def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
+    def inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
+        """Return the samples that are looked at, and what they are compared with."""
         samples = self._looked_at(evidence, limits)
         return [samples, *(Series(samples.step, one) for one in self._beside(evidence, samples))]
 
@@ -214,22 +244,7 @@ class Rule(BoundedFigure):
             series = Series([step for step, _ in pairs], [value for _, value in pairs])
         return series if steps is None else between(series, steps)
 
-    def _value(self, evidence: Evidence, limits: Any) -> float:
-        return self.figure(*self._inputs(evidence, limits), limits).value
-
     def _clauses(self, limits: Any) -> Sequence[Clause]:
-        must, bound = self.bound_of(limits)
-
-        def enough(evidence: Evidence) -> tuple[float, Fields]:
-            found = self.figure.samples(self._inputs(evidence, limits)[0], limits)
-            return found, {"samples": found, "needed": limits.min_samples}
-
-        def read(evidence: Evidence) -> tuple[float, Fields]:
-            inputs = self._inputs(evidence, limits)
-            found = self.figure(*inputs, limits)
-            of = self.figure.samples(inputs[0], limits)
-            return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
-
         def lacking(evidence: Evidence) -> Fields | None:
             given, samples = self.relative.given(limits), self._looked_at(evidence, limits)
             if given == "value":
@@ -244,14 +259,11 @@ class Rule(BoundedFigure):
             alike = BASELINE in evidence and series_of(evidence, BASELINE) == series_of(evidence, SAMPLES)
             return {} if alike else None
 
-        bounded = Whole(code=self.code, place=lambda one: self.place(one, limits), read=read, must=must, bound=bound)
+        bounded = self.bounded(limits, lambda one: self.place(one, limits), bound=self.bound_of(limits)[0])
         if self.min_samples is None:
             return (bounded,)
         known = (Requires(code="no-reference", lacking=lacking), Requires(code="same-run", lacking=same))
-        few = Whole(
-            code="too-few-samples", place=run_columns.place, read=enough, must="at least", bound=limits.min_samples,
-            outcome=Outcome.BLOCKED,
-        )  # fmt: skip
+        few = self.enough("too-few-samples", limits, run_columns.place, limits.min_samples)
         return *(one for one in known if one.code in self.relative.codes), few, bounded
 
 
@@ -305,7 +317,7 @@ class RecordRule(BoundedFigure):
         return Kind(
             name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
             needs={"record": Need(self.quantity, of=("run",))},
-            limits=self.limits(moves=lambda must: self.moves(must, levers, self._value, lambda _, __: self.place)),
+            limits=self.limits(moves=lambda must: self.moves(must, levers, lambda _, __: self.place)),
             codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),
             mutations=tuple(map(unknown, self.fields)),
         )  # fmt: skip
@@ -315,8 +327,9 @@ class RecordRule(BoundedFigure):
         """Return the fields that the figure stands on."""
         return tuple(dict.fromkeys(lever.partition(" ")[0] for lever in self.levers))
 
-    def _value(self, evidence: Evidence, limits: Any) -> float:
-        return self.figure(record_of(evidence, "record", self.record), limits).value
+    def inputs(self, evidence: Evidence, limits: Any) -> list[Any]:
+        """Return the record."""
+        return [record_of(evidence, "record", self.record)]
 
     def _clauses(self, limits: Any) -> Sequence[Clause]:
         must, bound = self.bound_of(limits)
@@ -327,7 +340,7 @@ class RecordRule(BoundedFigure):
             return {"unknown": gone} if gone else None
 
         def read(evidence: Evidence) -> tuple[float, Fields]:
-            found = self.figure(record_of(evidence, "record", self.record), limits)
+            found = self.figure(*self.inputs(evidence, limits), limits)
             return found.value, {"enough": found.value, "of": 1, **found.more}
 
         return Requires(code=self.unknown, lacking=lacking), Whole(
