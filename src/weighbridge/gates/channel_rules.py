@@ -6,17 +6,18 @@ asks for several in a row is for what healthy runs do once, as an adapter whose 
 
 from typing import Any
 
+from weighbridge.clauses.kind import settings
 from weighbridge.core import Doc
 from weighbridge.figures.whole import latest
 from weighbridge.figures.worst import off, reached, sunk, undeclared
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WHERE_LOOKED
-from weighbridge.gates.families.rule import Must, Rule, options
+from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
 
 IN_A_ROW = int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")
-ONCE, THRICE = (options(in_a_row=(*IN_A_ROW, times)) for times in (1, 3))  # healthy runs do some of it once or twice
-DECLARED = options(declared=(int, Doc("the number that was declared", ge=0, le=10**9), 0))
+ONCE, THRICE = (settings(in_a_row=(*IN_A_ROW, times)) for times in (1, 3))  # healthy runs do some of it once or twice
+DECLARED = settings(declared=(int, Doc("the number that was declared", ge=0, le=10**9), 0))
 LAST = 10**12  # a step that no run comes to
 
 

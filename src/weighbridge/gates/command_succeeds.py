@@ -10,11 +10,11 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
-from weighbridge.clauses.mutations import Breaks, column_moves
+from weighbridge.clauses.mutations import Breaks, Change
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, at_pointer, dataclass
 from weighbridge.gates.families import command_cases
 from weighbridge.gates.families.command_cases import NONZERO, Case, JsonField, Said
@@ -22,7 +22,9 @@ from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of
 
 RUNS = "runs"
 OPTIONS = ("timeout_s", "hide_accelerators")
-LATE = column_moves("too-late", RUNS, "wall_seconds")
+BLOCKED = ("not-run", "kept-in-part")
+_breaks = Breaks(need=RUNS, row=CommandRun, blocked=BLOCKED, why="no case promises it")
+LATE = _breaks.beyond(("beyond", "too-late", lambda _run, _limits, value: {"wall_seconds": value}))
 ONE = (Case(),)
 
 
@@ -96,11 +98,6 @@ def check(limits: Limits, measure: Measure) -> list[str]:
     if any(not text.replace("*", "").strip() or len(text.splitlines()) > 1 for text in texts):
         problems.append("says, never_says: a text needs a letter, and stands in one line")
     return [*problems, *command_cases.cut_short(measure.timeout_s, limits.within_s)]
-
-
-Change: TypeAlias = Callable[[CommandRun, Limits], Any]  # the fields that are new, or None where nothing is promised
-BLOCKED = ("not-run", "kept-in-part")
-_breaks = Breaks(need=RUNS, row=CommandRun, blocked=BLOCKED, why="no case promises it")
 
 
 def _arguments(limits: Fields) -> Fields:

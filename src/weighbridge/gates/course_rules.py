@@ -1,5 +1,6 @@
 """Rules over how columns of a run go, a row each: any of them, losses, evaluations, gradients, rates and times."""
 
+from weighbridge.clauses.kind import settings
 from weighbridge.core import Doc
 from weighbridge.figures.beginning import first_off, left
 from weighbridge.figures.levels import growth, lost
@@ -10,13 +11,13 @@ from weighbridge.figures.waiting import parting, silence, waited, worse
 from weighbridge.figures.whole import clipped, drop, spread, within
 from weighbridge.gates.families.levers import beyond_the_bound, lift, more_than, out_of_noise, violations
 from weighbridge.gates.families.relative import AS_GIVEN, RELATIVE_TO, WITH_LOSS, WITH_VOCABULARY
-from weighbridge.gates.families.rule import Must, Rule, options
+from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, OF_EVALUATIONS, RISING, genuine
 
 WARM_UP = Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")
-ENDS = options(samples_each=(int, Doc("samples at each end whose medians are compared", ge=1, le=10_000), 5))
-LEVELS = options(median_of=(int, Doc("samples in a row whose median is a level", ge=1, le=10_000), 10))
-SCHEDULED = options(  # a linear warm-up from 0 to the peak, and then down, or on
+ENDS = settings(samples_each=(int, Doc("samples at each end whose medians are compared", ge=1, le=10_000), 5))
+LEVELS = settings(median_of=(int, Doc("samples in a row whose median is a level", ge=1, le=10_000), 10))
+SCHEDULED = settings(  # a linear warm-up from 0 to the peak, and then down, or on
     schedule=(str, Doc("how it falls after warm-up", choices=("constant", "linear", "cosine"))),
     peak=(float, Doc("learning rate after warm-up", gt=0, le=1e6)),
     total_steps=(int, Doc("step at which it has come down", ge=1, le=10**12)),
@@ -28,36 +29,36 @@ SCHEDULED = options(  # a linear warm-up from 0 to the peak, and then down, or o
         0,
     ),
 )
-WITHIN = options(
+WITHIN = settings(
     least=(float | None, Doc("the least that a sample may be", ge=-1e308, le=1e308), None),
     most=(float | None, Doc("the most that a sample may be", ge=-1e308, le=1e308), None),
 )
-EACH = options(
+EACH = settings(
     relative_to=RELATIVE_TO,
     violations=(int, Doc("samples that may lie beyond the bound", ge=0, le=10**9, tight="down"), 0),
 )
-SUMMARY = options(
+SUMMARY = settings(
     relative_to=RELATIVE_TO,
     statistic=(str, Doc("what of the samples, and of their reference", choices=tuple(SUMMARIES)), "last"),
 )
 # A spike also lies above the median before it by a share of that: else a column that hardly moves would spike at every
 # rounding. A rise of three units of the last decimal that is printed is rounding, too. Only what rises is a spike.
-SPIKES = options(
+SPIKES = settings(
     k=(float, Doc("robust standard deviations above the median before it", gt=0, le=1000, tight="down"), 8.0),
     min_rise=(float, Doc("share of that median that it must rise by, too", ge=0, le=10, tight="down"), 0.05),
     window=(int, Doc("samples before a sample that it is compared with", ge=5, le=10_000), 50),
     warmup_steps=(int, WARM_UP, 100),
     or_first=(bool, Doc("the share is of the first window's median, where that is greater"), False),
 )
-LAST = options(median_of=(int, Doc("evaluations at the end whose median is compared", ge=1, le=1000), 3))
-PATIENCE = options(patience=(int, Doc("evaluations without a new best after which it stops", ge=1, le=1000), 2))
-JUMPS = options(
+LAST = settings(median_of=(int, Doc("evaluations at the end whose median is compared", ge=1, le=1000), 3))
+PATIENCE = settings(patience=(int, Doc("evaluations without a new best after which it stops", ge=1, le=1000), 2))
+JUMPS = settings(
     window=(int, Doc("samples before a sample that it is compared with", ge=5, le=10_000), 30),
     warmup_steps=(int, WARM_UP, 0),
     or_first=(bool, Doc("compare with the median of the first window, where that is greater"), False),
 )
-GROWTH = options(LEVELS, window=(int, Doc("samples from the level that one is compared with", ge=1, le=10_000), 40))
-CLIPPED = options(clip=(float, Doc("norm from which gradients are clipped", gt=0, le=1e30)))
+GROWTH = settings(LEVELS, window=(int, Doc("samples from the level that one is compared with", ge=1, le=10_000), 40))
+CLIPPED = settings(clip=(float, Doc("norm from which gradients are clipped", gt=0, le=1e30)))
 EITHER: tuple[Must, ...] = ("at most", "below", "at least", "above")
 RULES = (
     # Any column.

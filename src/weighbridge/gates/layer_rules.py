@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole, listed
-from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, rows_of, with_rows
+from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, rows_of, settings, with_rows
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind
 from weighbridge.figures.figure import middle
@@ -39,7 +39,7 @@ from weighbridge.figures.layer_norms import (
 from weighbridge.gates.channel_rules import IN_A_ROW
 from weighbridge.gates.course_rules import JUMPS
 from weighbridge.gates.families.levers import Moved
-from weighbridge.gates.families.rule import BoundedFigure, options
+from weighbridge.gates.families.rule import BoundedFigure
 from weighbridge.quantities.tensor_courses import Role, TensorCourse
 
 LAYERS, PLACE = "layers", "layers"
@@ -50,11 +50,7 @@ Rows: TypeAlias = tuple[TensorCourse, ...]
 Lever: TypeAlias = Callable[[Any], Moved]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """What is measured of the run."""
-
-    steps: Annotated[tuple[int, int] | None, Doc("first and last step that are looked at; all without it")] = None
+MEASURE = settings(steps=(tuple[int, int] | None, Doc("first and last step that are looked at; all without it"), None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +72,7 @@ class LayerRule(BoundedFigure):
         own = {"one-layer": Outcome.BLOCKED} if self.layers else {}
         return Kind(
             name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
-            needs={LAYERS: Need("layer_course", of=("run",), options=("steps",))}, measure=Measure,
+            needs={LAYERS: Need("layer_course", of=("run",), options=("steps",))}, measure=MEASURE,
             window=lambda _, measure: measure.steps, families=("of-layers",), judge=ClauseJudge(self._clauses),
             limits=self.limits(more, moves=lambda must: self.moves(must, self.levers, lambda *_: PLACE)),
             codes={
@@ -195,10 +191,10 @@ Chosen: TypeAlias = Callable[[Rows, Any], Collection[str]]  # of all tensors, un
 Factor: TypeAlias = Callable[[float, Any], float]  # by which it moves them
 
 
-FIVE_TIMES = options(
+FIVE_TIMES = settings(
     exempt=(tuple[str, ...], Doc("globs of tensors that are not judged", tight="down"), ()), in_a_row=(*IN_A_ROW, 5)
 )
-OF_MEAN = options(of_mean=(float, Doc("share of the layers' mean beyond which one moves", gt=0, le=1), 0.1))
+OF_MEAN = settings(of_mean=(float, Doc("share of the layers' mean beyond which one moves", gt=0, le=1), 0.1))
 
 
 def _lever(norms: Collection[str], chosen: Chosen, factor: Factor, at: slice = slice(None)) -> Lever:

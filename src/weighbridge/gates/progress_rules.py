@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from weighbridge.clauses.kind import Evidence, Numbers, record_of
+from weighbridge.clauses.kind import Evidence, Numbers, record_of, settings
 from weighbridge.core import Doc, Fields, Offence, dataclass, replace
 from weighbridge.figures.progress import epochs, steps_off, tokens_per_parameter
-from weighbridge.gates.families.rule import RecordRule, options
+from weighbridge.gates.families.rule import RecordRule
 from weighbridge.quantities.runs import CorpusProgress
 
-OF_SIZE = options(parameters=(int, Doc("parameters; `where: {parameters: …}` holds them to the run", ge=1, le=10**15)))
+OF_SIZE = settings(parameters=(int, Doc("parameters; `where: {parameters: …}` holds them to the run", ge=1, le=10**15)))
 STEPS = RecordRule(
     name="steps-asked", quantity="corpus_progress", record=CorpusProgress, place="steps", figure=steps_off,
     code="other-steps", unknown="unknown-steps", must=("at most",), bound=0, ge=0, le=10**9,

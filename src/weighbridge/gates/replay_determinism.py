@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, listed
-from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of, settings
 from weighbridge.core import Doc, Fields, SubjectKind, dataclass, plain
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BREAKS, COLUMNS, FACTS, OWN, STEP, differs
@@ -47,11 +47,7 @@ class Limits(several_runs.Compared):
         return listed(column, globs) and not listed(column, (*TIMES, *self.ignored))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """Which part of the runs is looked at."""
-
-    steps: Annotated[tuple[int, int] | None, Doc("first and last step that are compared; all without it")] = None
+MEASURE = settings(steps=(tuple[int, int] | None, Doc("first and last step that are compared; all without it"), None))
 
 
 def _clauses(limits: Limits) -> Sequence[Clause]:
@@ -86,7 +82,7 @@ def _step(offence: Any) -> tuple[int, bool]:
 
 KIND = Kind(
     name="replay-determinism", version=1, roles={"run": SubjectKind.RUN, "replay": SubjectKind.RUN},
-    needs=several_runs.needs("run", "replay"), limits=Limits, measure=Measure,
+    needs=several_runs.needs("run", "replay"), limits=Limits, measure=MEASURE,
     codes=codes("parts", blocked=("same-run", *several_runs.INCOMPLETE)),
     judge=ClauseJudge(_clauses, figures=_figures, first=_step), columns=lambda limits, _: limits.required,
     window=lambda _limits, measure: measure.steps,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, every_figure_is_known
-from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of, settings
 from weighbridge.clauses.mutations import column_moves
 from weighbridge.core import Doc, Fields, SubjectKind, dataclass
 from weighbridge.gates.families.tensor_pairs import Look
@@ -35,13 +35,6 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How near the source each statistic must be."""
-
-    bounds: Annotated[tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Bounded[MomentChanges]):
     """The change of one statistic of every promised tensor is within a bound."""
 
@@ -52,7 +45,7 @@ class Change(Bounded[MomentChanges]):
         return found and {**found, "was": row.source.get(statistic), "now": row.candidate.get(statistic)}
 
 
-def clauses(limits: Limits) -> Sequence[Clause]:
+def clauses(limits: Any) -> Sequence[Clause]:
     """Return each bound of each tensor that it names; then that every glob names one, and every change is known."""
     bounded = [
         Change(
@@ -77,12 +70,12 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     return (*bounded, Requires(code="names-nothing", lacking=idle), every_figure_is_known("not-measured", bounded))
 
 
-KIND = Kind(
+KIND: Kind[Any] = Kind(
     name="statistics-preservation",
     version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename"))},
-    limits=Limits,
+    limits=settings(bounds=(tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up"))),
     measure=Look,
     codes=codes("changed", blocked=("not-measured", "names-nothing")),
     judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, Requires
-from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of, with_rows
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of, settings, with_rows
 from weighbridge.core import Doc, Fields, Outcome, dataclass, replace
 from weighbridge.figures.peaks import PEAKS, share_of_peak
 from weighbridge.figures.whole import STATISTICS, between, in_window, statistic
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
 from weighbridge.gates.families.levers import Lever, divide
-from weighbridge.gates.families.rule import Rule, options
+from weighbridge.gates.families.rule import Rule
 from weighbridge.gates.families.run_columns import (
     COLUMNS,
     FINITE,
@@ -214,10 +214,10 @@ DTYPES = tuple(dict.fromkeys(name for row in PEAKS.values() for name in row if n
 MEANS = "the column of step wall times in milliseconds"
 
 
-TIMED = options(
+TIMED = settings(
     Window, statistic=(str, Doc("what of the samples is compared with the budget", choices=tuple(STATISTICS)), "median")
 )
-COMPUTED = options(
+COMPUTED = settings(
     device=(str, Doc("the device, as `figures/device_peaks.yaml` calls it", choices=tuple(PEAKS))),
     dtype=(str, Doc("in which its products are", choices=DTYPES)),
     devices=(int, Doc("how many the tokens of a step were spread over", ge=1, le=10**6), 1),

@@ -30,12 +30,6 @@ from weighbridge.gates.families.run_columns import COLUMNS, FINITE, OF_STEPS, SA
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 
 
-def options(*bases: type, **further: tuple[Any, ...]) -> type:
-    """Return the dataclass of further limits: of each its type, its doc and, where it has one, its default."""
-    named = [(name, Annotated[kind, doc], *default) for name, (kind, doc, *default) in further.items()]
-    return make_dataclass("Options", named, bases=bases, frozen=True, slots=True, kw_only=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedFigure(abc.ABC):
     """What every rule says: its figure, the bound on it, and how trials move it."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.kind import Mutation
-from weighbridge.clauses.mutations import Breaks, table_moves
+from weighbridge.clauses.mutations import Breaks, Change, table_moves
 from weighbridge.core import Fields, Outcome
 from weighbridge.quantities.runs import DeviceProbe, Witness
 
@@ -79,9 +79,6 @@ SHARE = _breaks.beyond(("one op too few on it", "few-ops", _few_ops))
 HOST_OPS = _off_the_cpu.beyond(("too many", "ops", lambda row, _, ops: {"ops": {**(row.ops or {}), CPU: ops}}))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)
-
-
-Change: TypeAlias = Callable[[DeviceProbe, Limits], Any]  # a row, or the fields that are new; None where it cannot
 
 
 def _other(row: DeviceProbe) -> str:

@@ -19,6 +19,7 @@ CODES = codes(
     *("shape", "nonfinite", "zero-truth"),
     blocked=BLOCKED,
 )
+ANY_WEIGHT = "the contract lets every weight differ"
 NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NOT_TRIED, "trusted": NOT_TRIED}
 
 
@@ -37,27 +38,26 @@ def _misnamed(name: str, form: str) -> Mutation[Limits]:
     return breaks(name, "missing-required", change, "the contract requires no such point")
 
 
-def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    rows = list(rows_of(evidence, "points", ForwardError))
-    mine = [at for at, row in enumerate(rows) if row.point in places and compared(row, limits)]
-    if listed("weight", limits.other_weights) or not mine:
-        return "the contract lets every weight differ"
-    for at in mine:
-        run = rows[at].run
-        rows[at] = replace(rows[at], run=replace(run, weights=replace(run.weights, differing=("weight",))))
-    return Mutated(with_rows(evidence, "points", rows), frozenset({"weight"}))
+def _weights(name: str, code: str, place: str, why: str, **fields: Any) -> Mutation[Limits]:
+    """Return the mutation of what the candidate's weights are, which the judge says at the place of a weight."""
 
-
-def _unlike(all_: float, row: float) -> Any:
     def apply(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
         rows = list(rows_of(evidence, "points", ForwardError))
-        mine = [at for at, one in enumerate(rows) if one.point in places and compared(one, limits)]
+        mine = [at for at, row in enumerate(rows) if row.point in places and compared(row, limits)]
+        if not mine or ("differing" in fields and listed(place, limits.other_weights)):
+            return why
         for at in mine:
-            weights = replace(rows[at].run.weights, taken=(Taken(name="matrix", all=all_, row=row),))
-            rows[at] = replace(rows[at], run=replace(rows[at].run, weights=weights))
-        return Mutated(with_rows(evidence, "points", rows), frozenset({"matrix"})) if mine else "no point is compared"
+            run = rows[at].run
+            rows[at] = replace(rows[at], run=replace(run, weights=replace(run.weights, **fields)))
+        return Mutated(with_rows(evidence, "points", rows), frozenset({place}))
 
-    return apply
+    return Mutation(name, code, apply)
+
+
+def _unlike(name: str, whole: float, row: float) -> Mutation[Limits]:
+    return _weights(
+        name, "weights-unlike", "matrix", "no point is compared", taken=(Taken(name="matrix", all=whole, row=row),)
+    )
 
 
 def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
@@ -133,10 +133,10 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     breaks("no number where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=math.nan),
     _misnamed("a required point under a longer name", "{}.x"),
     _misnamed("a required point under a longer name, at its end", "x.{}"),
-    Mutation("a weight that differs", "weights-differ", _other_weights),
-    Mutation("a matrix that is another one", "weights-unlike", _unlike(1.4, 1.5)),
-    Mutation("a row of a matrix that is another one", "weights-unlike", _unlike(0.03, 0.7)),
-    Mutation("a matrix that is no number", "weights-unlike", _unlike(math.nan, math.nan)),
+    _weights("a weight that differs", "weights-differ", "weight", ANY_WEIGHT, differing=("weight",)),
+    _unlike("a matrix that is another one", 1.4, 1.5),
+    _unlike("a row of a matrix that is another one", 0.03, 0.7),
+    _unlike("a matrix that is no number", math.nan, math.nan),
     without_all_of_a_glob("names-nothing", "points", ForwardError, lambda limits: limits.points),
     _run("one token, repeated", "one-token", distinct_tokens=1),
     _run("one operation below float64", "reference-not-float64", lower_ops=1),
