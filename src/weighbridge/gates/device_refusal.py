@@ -12,7 +12,7 @@ from typing import Annotated
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, record_of
 from weighbridge.clauses.mutations import Breaks, Change
 from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, replace
-from weighbridge.gates.families.command_cases import NONZERO, cut_short
+from weighbridge.gates.command_succeeds import NONZERO, cut_short
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
 _breaks = Breaks(need="outcome", row=CommandOutcome)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
-from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
-from weighbridge.clauses.row_by_row import Compared
+from weighbridge.clauses.kind import (
+    Evidence,
+    Mutated,
+    Mutation,
+    Need,
+    Numbers,
+    rows_of,
+    series_of,
+    with_rows,
+    with_value,
+)
 from weighbridge.core import Doc, Outcome, Series, dataclass, field
 from weighbridge.gates.families.run_columns import SAMPLES
 from weighbridge.quantities.facts import Fact
@@ -30,6 +39,10 @@ REFERENCES: Mapping[str, Need] = {
     ),
     FACTS: Need("facts", of=("run",), when=lambda limits: limits.get("relative_to") == LN_VOCAB),
 }
+
+
+# What a sample is compared with: nothing, a number, or None for a sample that is not compared.
+Compared: TypeAlias = Callable[[int, float, Numbers], tuple[float, ...] | None]
 
 
 def reference(evidence: Evidence) -> list[Series]:

@@ -16,15 +16,23 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
-from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, record_of, series_of
+from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, Numbers, series_of
 from weighbridge.clauses.mutations import Limit, Moves
-from weighbridge.clauses.row_by_row import RunningRule
-from weighbridge.core import Doc, Fields, Outcome, Record, Series, SubjectKind
-from weighbridge.figures.figure import Figure
+from weighbridge.core import Doc, Fields, Offence, Outcome, Series, SubjectKind
+from weighbridge.figures.figure import Figure, Push
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
-from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, compared_with, reference
+from weighbridge.gates.families.relative import (
+    ALONE,
+    BASELINE,
+    OTHER,
+    Compared,
+    Comparison,
+    beside,
+    compared_with,
+    reference,
+)
 from weighbridge.gates.families.run_columns import COLUMNS, FINITE, OF_STEPS, SAMPLES, ColumnGuard
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
@@ -122,6 +130,54 @@ class BoundedFigure(abc.ABC):
                 yield Mutation(name, self.code, apply)
 
         return moves
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningRule:
+    """A rule that judges row by row; it says nothing more behind what leaves the rule itself without a verdict."""
+
+    column: str
+    codes: tuple[str, ...]  # that of the bound first
+    limits: Any
+    must: str
+    bound: float
+    figure: Figure
+    push: Push | None  # None: only what is no number is final
+    compared: Compared
+    needed: int
+    window: tuple[float, float]
+    last: float = -math.inf
+    silent: bool = False  # behind steps out of order
+    adrift: bool = False  # behind a reference that is none: only what is no number is found
+    steps: array[float] = field(default_factory=lambda: array("d"))  # until there are enough
+    enough: bool = False
+
+    def row(self, step: float | None, numbers: Numbers, _events: Sequence[Fields] = ()) -> Offence | None:
+        """Return that the figure of all samples so far is beyond the bound, or that this one is no number."""
+        value = numbers.get(self.column)
+        if self.silent or value is None or step is None or not step.is_integer():
+            return None
+        self.silent, self.last = step <= self.last, step
+        if not math.isfinite(value) and "not-finite" in self.codes and not self.silent:
+            return Offence(place=self.column, code="not-finite", figures={"step": int(step)})
+        if self.push is None or self.silent or self.adrift or not self.window[0] <= step <= self.window[1]:
+            return None
+        compared = self.compared(int(step), value, numbers)
+        self.adrift = compared is not None and not all(0 < one < math.inf for one in compared)
+        return None if self.adrift or compared is None else self._beyond(int(step), value, compared)
+
+    def _beyond(self, step: int, value: float, compared: tuple[float, ...]) -> Offence | None:
+        assert self.push
+        found = self.push(step, value, *compared)
+        if not self.enough:
+            self.steps.append(step)
+            of = Series(self.steps, self.steps)  # type: ignore[arg-type]  # the number of samples, not their values
+            self.enough = self.figure.samples(of, self.limits) >= self.needed
+        if not self.enough or found is None or HOLDS[self.must](found, self.bound):
+            return None
+        return Offence(
+            place=self.column, code=self.codes[0], figures={"step": step, "value": found, "bound": self.bound}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,68 +331,3 @@ def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
         return lambda of, amount: run_columns.changed(of, lambda steps, values: change(steps, values, amount))
 
     return of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRule(BoundedFigure):
-    """A rule over a record of a run: `levers` move fields of it, as in "tokens up"."""
-
-    quantity: str
-    record: type
-    place: str
-    levers: tuple[str, ...]
-    unknown: str  # the code where the figure cannot be had
-
-    def kind(self) -> Kind[Any]:
-        """Return the kind that this rule is."""
-
-        def changed(evidence: Evidence, name: str, change: Callable[[Any], Any]) -> Evidence:
-            record: Any = record_of(evidence, "record", self.record)
-            moved = dataclasses.replace(record, **{name: change(getattr(record, name))})
-            return kind.with_value(evidence, "record", Record(moved))
-
-        def by(lever: str) -> Callable[[Any], Moved]:
-            name, _, way = lever.partition(" ")
-            sign = 1 if way == "up" else -1
-            return lambda _limits: lambda evidence, least: changed(evidence, name, lambda value: value + sign * least)
-
-        def unknown(name: str) -> Mutation[Any]:
-            def apply(evidence: Evidence, _limits: Any, _places: Sequence[str]) -> Mutated:
-                return Mutated(changed(evidence, name, lambda _value: None))
-
-            return Mutation(f"{name} unknown", self.unknown, apply, Outcome.BLOCKED)
-
-        levers = {lever: by(lever) for lever in self.levers}
-
-        return Kind(
-            name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
-            needs={"record": Need(self.quantity, of=("run",))},
-            limits=self.limits(moves=lambda must: self.moves(must, levers, lambda _, __: self.place)),
-            codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),
-            mutations=tuple(map(unknown, self.fields)),
-        )  # fmt: skip
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Return the fields that the figure stands on."""
-        return tuple(dict.fromkeys(lever.partition(" ")[0] for lever in self.levers))
-
-    def inputs(self, evidence: Evidence, limits: Any) -> list[Any]:
-        """Return the record."""
-        return [record_of(evidence, "record", self.record)]
-
-    def _clauses(self, limits: Any) -> Sequence[Clause]:
-        must, bound = self.bound_of(limits)
-
-        def lacking(evidence: Evidence) -> Fields | None:
-            record: Any = record_of(evidence, "record", self.record)
-            gone = [name for name in self.fields if record is None or not getattr(record, name)]
-            return {"unknown": gone} if gone else None
-
-        def read(evidence: Evidence) -> tuple[float, Fields]:
-            found = self.figure(*self.inputs(evidence, limits), limits)
-            return found.value, {"enough": found.value, "of": 1, **found.more}
-
-        return Requires(code=self.unknown, lacking=lacking), Whole(
-            code=self.code, place=lambda _: self.place, read=read, must=must, bound=bound
-        )
