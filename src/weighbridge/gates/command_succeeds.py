@@ -160,7 +160,6 @@ def wrong_json(case: Case, run: CommandRun) -> Fields | None:
 
 
 RUNS = "runs"
-OPTIONS = ("timeout_s", "hide_accelerators")
 BLOCKED = ("not-run", "kept-in-part")
 _breaks = Breaks(need=RUNS, row=CommandRun, blocked=BLOCKED, why="no case promises it")
 LATE = _breaks.beyond(("beyond", "too-late", lambda _run, _limits, value: {"wall_seconds": value}))
@@ -306,7 +305,9 @@ KIND = Kind(
     name="command-succeeds",
     version=2,
     roles={"command": SubjectKind.COMMAND},
-    needs={RUNS: Need("command_runs", of=("command",), options=OPTIONS, of_limits=_arguments)},
+    needs={
+        RUNS: Need("command_runs", of=("command",), options=("timeout_s", "hide_accelerators"), of_limits=_arguments)
+    },
     limits=Limits,
     measure=Measure,
     codes=codes(

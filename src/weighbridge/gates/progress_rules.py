@@ -45,7 +45,7 @@ class ProgressRule(BoundedFigure):
             limits=self.limits(moves=lambda must: self.moves(must, levers, lambda _, __: self.place)),
             codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),
             mutations=tuple(
-                breaks(f"{name} unknown", self.unknown, place="", **{name: None}) for name in self.fields),
+                breaks(f"{one} unknown", self.unknown, place="", **dict[str, Any]({one: None})) for one in self.fields),
         )  # fmt: skip
 
     @property

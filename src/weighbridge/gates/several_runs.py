@@ -33,7 +33,6 @@ BREAKS = Breaks(
     spares=lambda row, limits, code: not limits.asks(code, row.column),
 )
 BREAKS_FACTS = Breaks(need=FACTS, row=FactAgreement)
-NEEDS = {COLUMNS: "column_agreement", FACTS: "fact_agreement"}
 FEWER = BREAKS.beyond(("fewer steps", "too-few-steps", lambda _row, _limits, value: {"steps": value}))
 
 
@@ -46,7 +45,8 @@ class Compared:
 
 def needs(*roles: str) -> dict[str, Need]:
     """Return the needs of a kind that compares columns."""
-    return {need: Need(quantity, of=roles, options=("steps",)) for need, quantity in NEEDS.items()}
+    named = {COLUMNS: "column_agreement", FACTS: "fact_agreement"}
+    return {need: Need(quantity, of=roles, options=("steps",)) for need, quantity in named.items()}
 
 
 def fact(evidence: Evidence, name: str) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, Requires
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of, settings, with_rows
-from weighbridge.core import Doc, Fields, Outcome, dataclass, replace
+from weighbridge.core import Doc, Fields, Outcome, replace
 from weighbridge.figures.peaks import PEAKS, share_of_peak
 from weighbridge.figures.whole import STATISTICS, between, in_window, statistic
 from weighbridge.gates.families import run_columns
@@ -43,21 +43,23 @@ class Repeated(enum.StrEnum):
     LAST = "last"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """Which times are looked at."""
-
-    steps: Annotated[tuple[Annotated[int, Doc(ge=0)], Annotated[int, Doc(ge=0)]], Doc("first and last step")]
-    min_samples: Annotated[
-        int | None, Doc("how many different steps of the window must have a time; all without it", ge=1, tight="up")
-    ] = None
-    repeated: Annotated[
-        Repeated | None,
-        Doc("which row counts of a step that is logged again, by a resumed run, say; without it none may be"),
-    ] = None
-    max_flops_per_s: Annotated[
-        float, Doc(SPEED, unit="1/s", ge=1e12, le=1e21, must="at most", moves=speed_moves(Outcome.BLOCKED))
-    ] = MOST_FLOPS_PER_S
+STEP: Any = Annotated[int, Doc(ge=0)]
+SAID_TWICE = "which row counts of a step that is logged again, by a resumed run, say; without it none may be"
+TIMED = settings(
+    steps=(tuple[STEP, STEP], Doc("first and last step")),
+    min_samples=(
+        int | None,
+        Doc("how many different steps of the window must have a time; all without it", ge=1, tight="up"),
+        None,
+    ),
+    repeated=(Repeated | None, Doc(SAID_TWICE), None),
+    max_flops_per_s=(
+        float,
+        Doc(SPEED, unit="1/s", ge=1e12, le=1e21, must="at most", moves=speed_moves(Outcome.BLOCKED)),
+        MOST_FLOPS_PER_S,
+    ),
+    statistic=(str, Doc("what of the samples is compared with the budget", choices=tuple(STATISTICS)), "median"),
+)
 
 
 def check(limits: Any) -> list[str]:
@@ -186,7 +188,7 @@ def _of_another_unit(evidence: Evidence, _limits: Any, _places: tuple[str, ...])
 
 # A standard name that ends in `_ms` promises milliseconds, and the reader converts to it.
 IN_MS = ColumnGuard(
-    clauses=lambda _limits: iter((Requires(code="not-in-ms", lacking=_not_in_ms),)),
+    clauses=lambda _limits: [Requires(code="not-in-ms", lacking=_not_in_ms)],
     codes={"not-in-ms": Outcome.BLOCKED},
     mutations=(Mutation("a column of another quantity", "not-in-ms", _of_another_unit, Outcome.BLOCKED),),
     family="timed-window",
@@ -214,9 +216,6 @@ DTYPES = tuple(dict.fromkeys(name for row in PEAKS.values() for name in row if n
 MEANS = "the column of step wall times in milliseconds"
 
 
-TIMED = settings(
-    Window, statistic=(str, Doc("what of the samples is compared with the budget", choices=tuple(STATISTICS)), "median")
-)
 COMPUTED = settings(
     device=(str, Doc("the device, as `figures/device_peaks.yaml` calls it", choices=tuple(PEAKS))),
     dtype=(str, Doc("in which its products are", choices=DTYPES)),

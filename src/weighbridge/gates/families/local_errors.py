@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed, or_nan
-from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, settings, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way, without_all_of_a_glob
 from weighbridge.core import Doc, Fields, Outcome, dataclass, replace
 from weighbridge.quantities.forward import NOT_TRIED, ForwardError, LocalError, Taken
@@ -78,9 +78,6 @@ def silence(limit: Limit) -> Iterator[Mutation[Any]]:
     yield Mutation("too few", "nothing-compared", apply, Outcome.BLOCKED)
 
 
-Change = Callable[[ForwardError, Any, Any], ForwardError | None]
-
-
 REACHED = ("window", "rope-limit", "expert", "cache", "padding")
 BLOCKED = (
     *("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device"),
@@ -116,7 +113,7 @@ def _bound(text: str, above: float, most: float, *ways: Way, unit: str = "") -> 
     return Doc(text, gt=above, le=most, must="at most", unit=unit, moves=breaks.beyond(*ways))
 
 
-def _tails(beyond: Callable[[str], Change]) -> tuple[Way, ...]:
+def _tails(beyond: Callable[[str], Callable[[ForwardError, Any, Any], ForwardError | None]]) -> tuple[Way, ...]:
     return ("token", "diverged", beyond("token")), ("channel", "diverged", beyond("channel"))
 
 
@@ -164,14 +161,8 @@ class Limits:
     min_elements: Annotated[int, _demand("finite elements compared at a point", 1, 10**12, FEW_ELEMENTS)] = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """What the reference computes with."""
-
-    weights: Annotated[
-        str,
-        Doc("whose weights the reference computes with; those taken still differ", choices=("reference", "candidate")),
-    ] = "reference"
+WHOSE = "whose weights the reference computes with; those taken still differ"
+MEASURE = settings(weights=(str, Doc(WHOSE, choices=("reference", "candidate")), "reference"))
 
 
 def allowed(row: ForwardError, limits: Limits) -> LocalError:
