@@ -15,17 +15,7 @@ from typing import Annotated, Any
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks, Change
-from weighbridge.core import (
-    Doc,
-    Fields,
-    Outcome,
-    SubjectKind,
-    WeighbridgeError,
-    at_pointer,
-    dataclass,
-    field,
-    loads,
-)
+from weighbridge.core import Doc, Fields, Outcome, SubjectKind, WeighbridgeError, at_pointer, dataclass, field, loads
 from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of
 
 NONZERO = "nonzero"

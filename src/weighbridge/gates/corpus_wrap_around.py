@@ -12,18 +12,7 @@ from typing import Annotated, Any
 
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import or_nan
-from weighbridge.clauses.kind import (
-    Evidence,
-    Mutated,
-    Mutation,
-    Need,
-    Numbers,
-    blocked,
-    failed,
-    passed,
-    record_of,
-    rows_of,
-)
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Numbers, blocked, failed, passed, record_of, rows_of
 from weighbridge.clauses.mutations import Breaks, Limit
 from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, field, plain, replace
 from weighbridge.gates.families import column_basis
@@ -330,7 +319,7 @@ KIND = kind.Kind(
     name="corpus-wrap-around",
     version=6,
     roles={"run": SubjectKind.RUN},
-    needs={"progress": Need("corpus_progress", of=("run",)), "epochs": Need("corpus_epochs", of=("run",))},
+    needs={"progress": kind.Need("corpus_progress", of=("run",)), "epochs": kind.Need("corpus_epochs", of=("run",))},
     limits=Limits,
     codes=kind.codes(*FAILS, blocked=BLOCKED),
     judge=judge,

@@ -21,28 +21,10 @@ from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
 from weighbridge.gates.families.levers import Lever, divide
 from weighbridge.gates.families.rule import Rule
-from weighbridge.gates.families.run_columns import (
-    COLUMNS,
-    FINITE,
-    GENUINE,
-    RISING,
-    SAMPLES,
-    SPEED,
-    ColumnGuard,
-    changed,
-    speed_moves,
-    window_place,
-)
+from weighbridge.gates.families.run_columns import COLUMNS, FINITE, GENUINE, RISING, SAMPLES, ColumnGuard, changed
 from weighbridge.quantities.runs import StepColumn
 
-
-class Repeated(enum.StrEnum):
-    """Which row of a step counts that is logged more than once."""
-
-    FIRST = "first"
-    LAST = "last"
-
-
+REPEATED = enum.StrEnum("Repeated", ("FIRST", "LAST"))  # which row of a step counts that is logged more than once
 STEP: Any = Annotated[int, Doc(ge=0)]
 SAID_TWICE = "which row counts of a step that is logged again, by a resumed run, say; without it none may be"
 TIMED = settings(
@@ -52,10 +34,17 @@ TIMED = settings(
         Doc("how many different steps of the window must have a time; all without it", ge=1, tight="up"),
         None,
     ),
-    repeated=(Repeated | None, Doc(SAID_TWICE), None),
+    repeated=(REPEATED | None, Doc(SAID_TWICE), None),
     max_flops_per_s=(
         float,
-        Doc(SPEED, unit="1/s", ge=1e12, le=1e21, must="at most", moves=speed_moves(Outcome.BLOCKED)),
+        Doc(
+            run_columns.SPEED,
+            unit="1/s",
+            ge=1e12,
+            le=1e21,
+            must="at most",
+            moves=run_columns.speed_moves(Outcome.BLOCKED),
+        ),
         MOST_FLOPS_PER_S,
     ),
     statistic=(str, Doc("what of the samples is compared with the budget", choices=tuple(STATISTICS)), "median"),
@@ -229,7 +218,7 @@ RULES = (
          must=("below", "at most"), gt=0, ge=None, le=1e7, doc="the statistic of the window", options=TIMED,
          window=False, min_samples=None, guards=(IN_MS, GENUINE, TIMES), checks=check,
          own_levers={"at the end": middle_up(at_the_end=True), "at the beginning": middle_up(at_the_end=False)},
-         place=lambda _, limits: window_place(limits.steps),
+         place=lambda _, limits: run_columns.window_place(limits.steps),
          reach=lambda limits: (limits.steps[0], limits.min_samples or 0)),
     Rule(name="peak-share", column="wall_ms", means=MEANS, figure=share_of_peak, code="impossible", must=("at most",),
          bound=1.0, gt=0, ge=None, le=1.0, min_samples=20, options=COMPUTED, guards=(IN_MS, GENUINE, RISING, FINITE),

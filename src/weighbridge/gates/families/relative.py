@@ -133,6 +133,25 @@ class Comparison:
         """Return what samples are compared with under these limits."""
         return self.to or str(limits.relative_to)
 
+    def compared(self, limits: Any, evidence: Evidence) -> Compared | None:
+        """Return what each sample is compared with; None where that cannot be known yet."""
+        given = self.given(limits)
+        kept: list[float] = []
+        if given == "value":
+            return lambda _step, _value, _numbers: ()
+        if given in ("first", "previous"):
+            return lambda _step, value, _numbers: _own(kept, value, first=given == "first")
+        if FACTS in evidence:
+            known = [one.value[0] for one in reference(evidence) if one.value]
+            return (lambda _step, _value, _numbers: (known[0],)) if known else None
+        absent = None if self.sparse else (math.nan,)
+        if BASELINE in evidence:
+            (base,) = reference(evidence)
+            by_step = dict(zip(base.step, base.value, strict=True))
+            return lambda step, _value, _numbers: (by_step[step],) if step in by_step else absent
+        name = evidence[OTHER].at if OTHER in evidence else given[len(COLUMN) :]
+        return lambda _step, _value, numbers: (numbers[name],) if name in numbers else absent
+
 
 def _with_column(column: str, *mutations: Mutation[Any], **more: Any) -> Comparison:
     needs = {OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": column})}
@@ -151,26 +170,6 @@ WITH_VOCABULARY = Comparison(
 )
 WITH_LOSS = _with_column("loss", _NO_LOSS, family="beside-loss", latest=True)
 WHERE_LOOKED = _with_column("own_loss", family="beside-own-loss", sparse=True)
-
-
-def compared_with(relative: Comparison, limits: Any, evidence: Evidence) -> Compared | None:
-    """Return what each sample is compared with; None where that cannot be known yet."""
-    given = relative.given(limits)
-    kept: list[float] = []
-    if given == "value":
-        return lambda _step, _value, _numbers: ()
-    if given in ("first", "previous"):
-        return lambda _step, value, _numbers: _own(kept, value, first=given == "first")
-    if FACTS in evidence:
-        known = [one.value[0] for one in reference(evidence) if one.value]
-        return (lambda _step, _value, _numbers: (known[0],)) if known else None
-    absent = None if relative.sparse else (math.nan,)
-    if BASELINE in evidence:
-        (base,) = reference(evidence)
-        by_step = dict(zip(base.step, base.value, strict=True))
-        return lambda step, _value, _numbers: (by_step[step],) if step in by_step else absent
-    name = evidence[OTHER].at if OTHER in evidence else given[len(COLUMN) :]
-    return lambda _step, _value, numbers: (numbers[name],) if name in numbers else absent
 
 
 def _own(kept: list[float], value: float, *, first: bool) -> tuple[float, ...] | None:

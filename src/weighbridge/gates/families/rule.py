@@ -23,16 +23,7 @@ from weighbridge.figures.figure import Figure, Push
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
-from weighbridge.gates.families.relative import (
-    ALONE,
-    BASELINE,
-    OTHER,
-    Compared,
-    Comparison,
-    beside,
-    compared_with,
-    reference,
-)
+from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Compared, Comparison, beside, reference
 from weighbridge.gates.families.run_columns import COLUMNS, FINITE, OF_STEPS, SAMPLES, ColumnGuard
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
@@ -252,7 +243,7 @@ class Rule(BoundedFigure):
     def _tripwire(self, evidence: Evidence, limits: Any, _measure: object) -> RunningRule | None:
         """Begin to judge row by row; None where no breach is final, or what samples are compared with is not known."""
         must, bound = self.bound_of(limits)
-        running, compared = self.figure.running, compared_with(self.relative, limits, evidence)
+        running, compared = self.figure.running, self.relative.compared(limits, evidence)
         if compared is None or not self._final:
             return None
         return RunningRule(
