@@ -35,18 +35,7 @@ TIMED = settings(
         None,
     ),
     repeated=(REPEATED | None, Doc(SAID_TWICE), None),
-    max_flops_per_s=(
-        float,
-        Doc(
-            run_columns.SPEED,
-            unit="1/s",
-            ge=1e12,
-            le=1e21,
-            must="at most",
-            moves=run_columns.speed_moves(Outcome.BLOCKED),
-        ),
-        MOST_FLOPS_PER_S,
-    ),
+    max_flops_per_s=(float, run_columns.at_most_speed(Outcome.BLOCKED), MOST_FLOPS_PER_S),
     statistic=(str, Doc("what of the samples is compared with the budget", choices=tuple(STATISTICS)), "median"),
 )
 

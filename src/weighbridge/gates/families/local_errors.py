@@ -283,11 +283,11 @@ def _rounded_less(evidence: Evidence, _limits: Limits, _places: tuple[str, ...])
     rows = rows_of(evidence, "points", ForwardError)
     if rows[0].run.dtype != "float32":
         return "only values in float32 are finer than rounded factors"
-    said, exact = replace(rows[0].run, products="q8_0"), LocalError(all=0.0, token=0.0, channel=0.0)
+    said = replace(rows[0].run, products="q8_0")
     if not any(row.truth_norm for row in rows):
         return "all points hold zeros"
     coarse = LocalError(all=0.01, token=0.02, channel=0.02)
-    changed = [replace(row, run=said, candidate=exact, trusted=coarse) if row.truth_norm else row for row in rows]
+    changed = [replace(row, run=said, candidate=EXACT, trusted=coarse) if row.truth_norm else row for row in rows]
     return Mutated(with_rows(evidence, "points", changed))
 
 

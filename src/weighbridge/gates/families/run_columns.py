@@ -14,8 +14,8 @@ from typing import Any
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import Clause, Requires, Whole
 from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, rows_of, series_of, with_rows
-from weighbridge.clauses.mutations import Breaks, Limit, Moves, in_rows
-from weighbridge.core import Fields, Outcome, Series, plain
+from weighbridge.clauses.mutations import Breaks, Limit, in_rows
+from weighbridge.core import Doc, Fields, Outcome, Series, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
 from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
@@ -258,11 +258,12 @@ NO_PLACEHOLDERS = (  # of a window, the limit `steps`, in which no row may be on
 )
 
 
-def speed_moves(outcome: Outcome) -> Moves:
-    """Return how to move the work that a wall time implies."""
+def at_most_speed(outcome: Outcome) -> Doc:
+    """Return the limit of the work that a wall time may imply; what breaking it comes to is `outcome`."""
     blocked = ("beyond-hardware",) if outcome is Outcome.BLOCKED else ()
     breaks = Breaks(need=COLUMNS, row=StepColumn, blocked=blocked)
-    return breaks.beyond(("faster than any hardware", "beyond-hardware", _faster))
+    moves = breaks.beyond(("faster than any hardware", "beyond-hardware", _faster))
+    return Doc(SPEED, unit="1/s", ge=1e12, le=1e21, must="at most", moves=moves)
 
 
 def _faster(row: StepColumn, _limits: object, value: float) -> StepColumn | None:
