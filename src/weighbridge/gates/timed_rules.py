@@ -24,7 +24,7 @@ from weighbridge.gates.families.rule import Rule
 from weighbridge.gates.families.run_columns import COLUMNS, FINITE, GENUINE, RISING, SAMPLES, ColumnGuard, changed
 from weighbridge.quantities.runs import StepColumn
 
-REPEATED = enum.StrEnum("Repeated", ("FIRST", "LAST"))  # which row of a step counts that is logged more than once
+Repeated = enum.StrEnum("Repeated", ("FIRST", "LAST"))  # which row of a step counts that is logged more than once
 STEP: Any = Annotated[int, Doc(ge=0)]
 SAID_TWICE = "which row counts of a step that is logged again, by a resumed run, say; without it none may be"
 TIMED = settings(
@@ -34,7 +34,7 @@ TIMED = settings(
         Doc("how many different steps of the window must have a time; all without it", ge=1, tight="up"),
         None,
     ),
-    repeated=(REPEATED | None, Doc(SAID_TWICE), None),
+    repeated=(Repeated | None, Doc(SAID_TWICE), None),
     max_flops_per_s=(float, run_columns.at_most_speed(Outcome.BLOCKED), MOST_FLOPS_PER_S),
     statistic=(str, Doc("what of the samples is compared with the budget", choices=tuple(STATISTICS)), "median"),
 )
@@ -207,7 +207,7 @@ RULES = (
          must=("below", "at most"), gt=0, ge=None, le=1e7, doc="the statistic of the window", options=TIMED,
          window=False, min_samples=None, guards=(IN_MS, GENUINE, TIMES), checks=check,
          own_levers={"at the end": middle_up(at_the_end=True), "at the beginning": middle_up(at_the_end=False)},
-         place=lambda _, limits: run_columns.window_place(limits.steps),
+         place=lambda _, limits: f"steps {limits.steps[0]}..{limits.steps[1]}",
          reach=lambda limits: (limits.steps[0], limits.min_samples or 0)),
     Rule(name="peak-share", column="wall_ms", means=MEANS, figure=share_of_peak, code="impossible", must=("at most",),
          bound=1.0, gt=0, ge=None, le=1.0, min_samples=20, options=COMPUTED, guards=(IN_MS, GENUINE, RISING, FINITE),

@@ -5,28 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from weighbridge.core.data import table
 from weighbridge.quantities.packing_keys import RUNS, beside_codes
 
 CODE = "it names code, which another format does not run"  # harmless where one side is of another format alone
 PLACES = {"model": ("config.json:", "metadata:", "config.json:text_config.")}
-HARMLESS: Mapping[str, str] = {
-    before + key: row["why"]
-    for row in table("gates/families/harmless_keys")
-    for before in PLACES.get(row["in"], (row["in"],))
-    for key in row["keys"].split()
-}
-GLOBS = {glob: why for glob, why in HARMLESS.items() if "*" in glob}
+
+
+@cache
+def _harmless() -> Mapping[str, str]:
+    return {
+        before + key: row["why"]
+        for row in table("gates/families/harmless_keys")
+        for before in PLACES.get(row["in"], (row["in"],))
+        for key in row["keys"].split()
+    }
 
 
 @lru_cache(maxsize=4096)
 def harmless(name: str) -> str:
     """Return why a difference in this key decides nothing, or nothing where it decides."""
-    if name in HARMLESS:
-        return HARMLESS[name]
-    return next((why for glob, why in GLOBS.items() if fnmatchcase(name, glob)), "")
+    keys = _harmless()
+    return keys.get(name) or next((why for glob, why in keys.items() if "*" in glob and fnmatchcase(name, glob)), "")
 
 
 PACKING = re.compile(r"config\.json:(?:\w+_config\.)?quantization(?:_config)?\.(.+)")

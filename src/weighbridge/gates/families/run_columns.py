@@ -41,11 +41,6 @@ def place(evidence: Evidence) -> str:
     return evidence[SAMPLES].at
 
 
-def window_place(steps: tuple[int, int]) -> str:
-    """Return the name of a window of steps, as verdicts and trials give it."""
-    return f"steps {steps[0]}..{steps[1]}"
-
-
 def changed(evidence: Evidence, change: Callable[[array[int], array[float]], None]) -> Evidence:
     """Return the evidence with steps and samples changed in place by `change`."""
     series = series_of(evidence, SAMPLES)
@@ -162,8 +157,8 @@ def _again(steps: array[int], values: array[float], at: int, later: int) -> None
     values.insert(after, values[at])
 
 
-def _put(values: array[float], at: int, value: float) -> None:
-    values[at] = value
+def _put(at: int, value: float) -> Callable[[array[int], array[float]], None]:
+    return lambda _steps, values: values.__setitem__(at, value)
 
 
 INVENTING: tuple[Mutation[Any], ...] = (
@@ -205,8 +200,8 @@ FINITE = ColumnGuard(
     clauses=lambda _limits: [Whole(code="not-finite", place=place, read=_not_finite, must="at most", bound=0)],
     codes={"not-finite": Outcome.FAIL},
     mutations=(
-        _in_samples("the last sample is NaN", "not-finite", lambda _, values: _put(values, -1, math.nan), Outcome.FAIL),
-        _in_samples("the first is infinite", "not-finite", lambda _, values: _put(values, 0, math.inf), Outcome.FAIL),
+        _in_samples("the last sample is NaN", "not-finite", _put(-1, math.nan), Outcome.FAIL),
+        _in_samples("the first is infinite", "not-finite", _put(0, math.inf), Outcome.FAIL),
     ),
 )
 MOVING = ColumnGuard(
