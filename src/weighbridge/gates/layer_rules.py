@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole, listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, rows_of, settings, with_rows
@@ -50,13 +50,12 @@ class LayerRule(BoundedFigure):
     def kind(self) -> Kind[Any]:
         """Return the kind that this rule is."""
         least = Doc("steps that there must be", ge=1, must="at least", moves=_ends)
-        more = ("min_steps", Annotated[int, least], self.min_steps)
         own = {"one-layer": Outcome.BLOCKED} if self.layers else {}
         return Kind(
             name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
             needs={LAYERS: Need("layer_course", of=("run",), options=("steps",))}, measure=MEASURE,
             window=lambda _, measure: measure.steps, families=("of-layers",), judge=ClauseJudge(self._clauses),
-            limits=self.limits(more, moves=lambda must: self.moves(must, self.levers, lambda *_: PLACE)),
+            limits=self.limits(self.levers, lambda *_: PLACE, min_steps=(int, least, self.min_steps)),
             codes={
                 self.code: Outcome.FAIL, "norms-not-finite": Outcome.FAIL, **own,
                 **dict.fromkeys(("too-few-steps", "norms-repeat", "steps-not-looked-at"), Outcome.BLOCKED),

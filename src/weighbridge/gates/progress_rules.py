@@ -42,7 +42,7 @@ class ProgressRule(BoundedFigure):
         return Kind(
             name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
             needs={"record": Need("corpus_progress", of=("run",))},
-            limits=self.limits(moves=lambda must: self.moves(must, levers, lambda _, __: self.place)),
+            limits=self.limits(levers, lambda _, __: self.place),
             codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),
             mutations=tuple(
                 breaks(f"{one} unknown", self.unknown, place="", **dict[str, Any]({one: None})) for one in self.fields),

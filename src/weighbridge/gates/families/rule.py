@@ -11,12 +11,12 @@ import dataclasses
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
-from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, Numbers, series_of
+from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, Numbers, series_of, settings
 from weighbridge.clauses.mutations import Limit, Moves
 from weighbridge.core import Doc, Fields, Offence, Outcome, Series, SubjectKind
 from weighbridge.figures.figure import Figure, Push
@@ -46,18 +46,17 @@ class BoundedFigure(abc.ABC):
     checks: Callable[[Any], list[str]] = lambda _limits: []
     version: int = 1
 
-    def limits(self, *more: tuple[Any, ...], moves: Callable[[Must], Moves]) -> type:
+    def limits(self, levers: Mapping[str, Callable[[Any], Moved]], place: Any, **more: tuple[Any, ...]) -> type[Any]:
         """Return the limits: the bound under its name, the options of the figure, and `more`."""
-        named: list[tuple[Any, ...]] = []
+        several = len(self.must) > 1
+        number: Any = int if isinstance(self.bound, int) else float
+        default = [None] if several else [] if self.bound is None else [self.bound]
+        within: dict[str, Any] = {"unit": self.figure.unit, "gt": self.gt, "ge": self.ge, "le": self.le}
+        bounds: dict[str, tuple[Any, ...]] = {}
         for must in self.must:
-            number: Any = int if isinstance(self.bound, int) else float
-            within: dict[str, Any] = {"unit": self.figure.unit, "gt": self.gt, "ge": self.ge, "le": self.le}
-            doc = Doc(f"{self.doc} is {must} this", must=must, moves=moves(must), **within)
-            several = len(self.must) > 1
-            default = [None] if several else [] if self.bound is None else [self.bound]
-            named.append((self.key(must), Annotated[number | None if several else number, doc], *default))
-        named += more
-        return make_dataclass("Limits", named, bases=(self.options,), frozen=True, slots=True, kw_only=True)
+            doc = Doc(f"{self.doc} is {must} this", must=must, moves=self.moves(must, levers, place), **within)
+            bounds[self.key(must)] = (number | None if several else number, doc, *default)
+        return settings(self.options, **bounds, **more)
 
     def key(self, must: Must) -> str:
         """Return the name of a bound in contracts, with its unit: `at_most_ms`."""
@@ -198,14 +197,11 @@ class Rule(BoundedFigure):
         moved = {name: _in_samples(lever, window=self.window) for name, lever in levers.items()}
         least = Doc("samples that there must be", ge=1, must="at least", moves=run_columns.ends_early)
         steps = Doc("first and last step that are looked at; all without it")
-        more: list[tuple[Any, ...]] = []
-        if self.min_samples is not None:
-            more.append(("min_samples", Annotated[int, least], self.min_samples))
-        if self.window:
-            more.append(("steps", Annotated[tuple[int, int] | None, steps], self.looked_at))
+        more: dict[str, tuple[Any, ...]] = {}
+        more |= {} if self.min_samples is None else {"min_samples": (int, least, self.min_samples)}
+        more |= {"steps": (tuple[int, int] | None, steps, self.looked_at)} if self.window else {}
         blocked = dict.fromkeys(("too-few-samples", *self.relative.codes), Outcome.BLOCKED)
         baseline = ("baseline",) if any("baseline" in need.of for need in self.relative.needs.values()) else ()
-        column = ("column", Annotated[str, Doc(self.means)], self.column)
         return Kind(
             name=self.name,
             version=self.version,
@@ -215,8 +211,8 @@ class Rule(BoundedFigure):
                 COLUMNS: Need("step_columns", of=("run",)),
                 **self.relative.needs,
             },
-            limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self.place)),
-            measure=make_dataclass("Measure", [column], frozen=True, kw_only=True),
+            limits=self.limits(moved, self.place, **more),
+            measure=settings(column=(str, Doc(self.means), self.column)),
             codes={
                 self.code: Outcome.FAIL,
                 **blocked,
@@ -253,9 +249,8 @@ class Rule(BoundedFigure):
             window=(self._steps(limits) if self.window else None) or (-math.inf, math.inf),
         )  # fmt: skip
 
-    def _steps(self, limits: Any) -> tuple[int, int] | None:
-        steps: tuple[int, int] | None = getattr(limits, "steps", None)  # of this rule, or of its options
-        return steps
+    def _steps(self, limits: Any) -> Any:
+        return getattr(limits, "steps", None)  # of this rule, or of its options
 
     def _cut(self, evidence: Evidence, limits: Any) -> tuple[Evidence, Any]:
         """Return a part of a long column that trials need; a window then ends there."""
