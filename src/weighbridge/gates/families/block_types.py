@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 # By type: the elements of a block; the relative RMSE of normally distributed values, measured (real weights make up to
 # 1.1 times as much, and about 1.4 times at most with an importance matrix); the share of a tensor's codes that may not
-# the nearest to its values under the file's own scales, measured (above what the quantiser makes with any importances, and
-# of values rounded to BF16 before, below what 2 % of noise makes; none where there is no nearest code); and what
-# stands in where rows are not whole blocks of 256, in newer and older versions, else IQ4_NL (spec/conversions.md).
+# be the nearest to its values under the file's own scales, measured (above what the quantiser makes with any
+# importances and of values rounded to BF16 before, below what 2 % of noise makes; none where there is no nearest code);
+# and what stands in where rows are not whole blocks of 256, in newer and older versions, else IQ4_NL
+# (spec/conversions.md).
 TYPES = """
 Q8_0 32 0.0054 0.05; Q6_K 256 0.0178 0.015 Q8_0; Q5_K 256 0.0361 0.008 Q5_1; Q5_1 32 0.0378 0.025;
 Q5_0 32 0.0427 0.025; Q4_K 256 0.0713 0.003 Q5_0; IQ4_NL 32 0.0762 0.003; IQ4_XS 256 0.0768 0.004;
