@@ -147,19 +147,23 @@ class Each(OfRows[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounded(OfRows[R]):
-    """A figure of every promised row is within a bound. What is no number is another clause's matter."""
+    """A figure of every promised row is within a bound; `more` returns further figures of a row for the words.
+
+    What is no number is another clause's matter.
+    """
 
     value: Callable[[R], float | None]
     must: str
     bound: float
     figures: Fields = field(default_factory=dict)
+    more: Callable[[R], Fields] = lambda _row: EMPTY
 
     def wrong(self, row: R) -> Fields | None:
         """Return the figure and the bound that it is beyond, or None."""
         value = self.value(row)
         if not is_number(value) or HOLDS[self.must](value, self.bound):
             return None
-        return {**self.figures, "value": value, "bound": self.bound}
+        return {**self.figures, "value": value, "bound": self.bound, **self.more(row)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,11 +35,8 @@ BLOCKED = (
     *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "few-ops"),
     "no-witness",
 )
-ON_THE_CPU = "the CPU has no device memory"
 _breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe")
-_off_the_cpu = Breaks(
-    need="probes", row=DeviceProbe, blocked=BLOCKED, why=ON_THE_CPU, spares=lambda row, *_: row.resolved == CPU
-)
+_off_the_cpu = replace(_breaks, why="the CPU has no device memory", spares=lambda row, *_: row.resolved == CPU)
 
 
 def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:

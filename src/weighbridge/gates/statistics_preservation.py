@@ -7,7 +7,7 @@ tensor moves them. What passes is near, and not shown to be the same.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, every_figure_is_known
@@ -34,21 +34,14 @@ class Bound:
     exempt: Annotated[tuple[str, ...], Doc("globs of tensors that this does not hold", tight="down")] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change(Bounded[MomentChanges]):
-    """The change of one statistic of every promised tensor is within a bound."""
-
-    def wrong(self, row: MomentChanges) -> Fields | None:
-        """Return the change, both values and the bound, or None."""
-        found = Bounded.wrong(self, row)
-        statistic = str(self.figures["statistic"])
-        return found and {**found, "was": row.source.get(statistic), "now": row.candidate.get(statistic)}
+def _both(statistic: str) -> Callable[[MomentChanges], Fields]:
+    return lambda row: {"was": row.source.get(statistic), "now": row.candidate.get(statistic)}
 
 
 def clauses(limits: Any) -> Sequence[Clause]:
     """Return each bound of each tensor that it names; then that every glob names one, and every change is known."""
     bounded = [
-        Change(
+        Bounded(
             code="changed",
             need="changes",
             row=MomentChanges,
@@ -58,6 +51,7 @@ def clauses(limits: Any) -> Sequence[Clause]:
             names=(one.tensors,),
             exempt=one.exempt,
             figures={"statistic": one.statistic, "glob": one.tensors},
+            more=_both(one.statistic),
         )
         for one in limits.bounds
     ]

@@ -22,7 +22,6 @@ from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
 
 SAMPLES, COLUMNS = "samples", "columns"
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
-SPEED = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
 CUT = 1024  # samples that trials need of a long column
 
 
@@ -258,7 +257,8 @@ def at_most_speed(outcome: Outcome) -> Doc:
     blocked = ("beyond-hardware",) if outcome is Outcome.BLOCKED else ()
     breaks = Breaks(need=COLUMNS, row=StepColumn, blocked=blocked)
     moves = breaks.beyond(("faster than any hardware", "beyond-hardware", _faster))
-    return Doc(SPEED, unit="1/s", ge=1e12, le=1e21, must="at most", moves=moves)
+    text = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
+    return Doc(text, unit="1/s", ge=1e12, le=1e21, must="at most", moves=moves)
 
 
 def _faster(row: StepColumn, _limits: object, value: float) -> StepColumn | None:
