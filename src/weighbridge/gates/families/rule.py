@@ -17,14 +17,15 @@ from typing import Any, Literal, TypeAlias
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, Numbers, series_of, settings
-from weighbridge.clauses.mutations import Limit, Moves
-from weighbridge.core import Doc, Fields, Offence, Outcome, Series, SubjectKind
+from weighbridge.clauses.mutations import Breaks, Limit, Moves
+from weighbridge.core import Doc, Fields, Offence, Outcome, Record, Series, SubjectKind
 from weighbridge.figures.figure import Figure, Push
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
 from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Compared, Comparison, beside, reference
 from weighbridge.gates.families.run_columns import COLUMNS, FINITE, OF_STEPS, SAMPLES, ColumnGuard
+from weighbridge.quantities.runs import CorpusProgress
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 
@@ -317,3 +318,61 @@ def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
         return lambda of, amount: run_columns.changed(of, lambda steps, values: change(steps, values, amount))
 
     return of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressRule(BoundedFigure):
+    """A rule over the record of how far a run got: `levers` move fields of it, as in "tokens up"."""
+
+    place: str
+    levers: tuple[str, ...]
+    unknown: str  # the code where the figure cannot be had
+
+    def kind(self) -> Kind[Any]:
+        """Return the kind that this rule is."""
+        breaks = Breaks(need="record", row=CorpusProgress, blocked=(self.unknown,))
+
+        def by(lever: str) -> Callable[[Any], Moved]:
+            name, _, way = lever.partition(" ")
+
+            def moved(evidence: Evidence, least: float) -> Evidence:
+                record: Any = kind.record_of(evidence, "record", CorpusProgress)
+                value = getattr(record, name) + (least if way == "up" else -least)
+                return kind.with_value(evidence, "record", Record(dataclasses.replace(record, **{name: value})))
+
+            return lambda _limits: moved
+
+        levers = {lever: by(lever) for lever in self.levers}
+        return Kind(
+            name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
+            needs={"record": Need("corpus_progress", of=("run",))},
+            limits=self.limits(levers, lambda _, __: self.place),
+            codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),
+            mutations=tuple(
+                breaks(f"{one} unknown", self.unknown, place="", **dict[str, Any]({one: None})) for one in self.fields),
+        )  # fmt: skip
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the fields that the figure stands on."""
+        return tuple(dict.fromkeys(lever.partition(" ")[0] for lever in self.levers))
+
+    def inputs(self, evidence: Evidence, limits: Any) -> list[Any]:
+        """Return the record."""
+        return [kind.record_of(evidence, "record", CorpusProgress)]
+
+    def _clauses(self, limits: Any) -> Sequence[Clause]:
+        must, bound = self.bound_of(limits)
+
+        def lacking(evidence: Evidence) -> Fields | None:
+            record: Any = kind.record_of(evidence, "record", CorpusProgress)
+            gone = [name for name in self.fields if record is None or not getattr(record, name)]
+            return {"unknown": gone} if gone else None
+
+        def read(evidence: Evidence) -> tuple[float, Fields]:
+            found = self.figure(*self.inputs(evidence, limits), limits)
+            return found.value, {"enough": found.value, "of": 1, **found.more}
+
+        return Requires(code=self.unknown, lacking=lacking), Whole(
+            code=self.code, place=lambda _: self.place, read=read, must=must, bound=bound
+        )
