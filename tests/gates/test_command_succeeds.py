@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from weighbridge.core.limits import LimitsError, read
-from weighbridge.gates.command_succeeds import KIND, Limits, Measure, check
-from weighbridge.gates.families.command_cases import Case, Said
+from weighbridge.gates.command_succeeds import KIND, Case, Limits, Measure, Said, check
 
 
 @pytest.mark.parametrize(

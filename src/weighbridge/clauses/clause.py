@@ -52,13 +52,12 @@ class Clause(Protocol):
 class ClauseJudge(Generic[L]):
     """A judge that checks clauses in order; `figures` adds what the verdict's words need.
 
-    With `one_a_place`, only the first offence of a place is kept; with `by_place`, offences stand in the order of their
-    places, not of the clauses, and with `first` in the order that it gives.
+    With `by_place`, offences stand in the order of their places, not of the clauses, and with `first` in that which it
+    gives.
     """
 
     clauses: Callable[[L], Sequence[Clause]]
     figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY
-    one_a_place: bool = False
     by_place: bool = False
     first: Callable[[Offence], Any] | None = None
 
@@ -84,8 +83,6 @@ class ClauseJudge(Generic[L]):
                     offences.sort(key=lambda offence: order[offence.place])
                 if self.first is not None:
                     offences.sort(key=self.first)
-                if self.one_a_place:
-                    offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
                 return failed(offences, looked=_looked(done), **_fields(checked, self.figures(evidence, limits)))
         return passed(looked=_looked(done), **_fields(done, self.figures(evidence, limits)))
 
@@ -150,19 +147,23 @@ class Each(OfRows[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounded(OfRows[R]):
-    """A figure of every promised row is within a bound. What is no number is another clause's matter."""
+    """A figure of every promised row is within a bound; `more` returns further figures of a row for the words.
+
+    What is no number is another clause's matter.
+    """
 
     value: Callable[[R], float | None]
     must: str
     bound: float
     figures: Fields = field(default_factory=dict)
+    more: Callable[[R], Fields] = lambda _row: EMPTY
 
     def wrong(self, row: R) -> Fields | None:
         """Return the figure and the bound that it is beyond, or None."""
         value = self.value(row)
         if not is_number(value) or HOLDS[self.must](value, self.bound):
             return None
-        return {**self.figures, "value": value, "bound": self.bound}
+        return {**self.figures, "value": value, "bound": self.bound, **self.more(row)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

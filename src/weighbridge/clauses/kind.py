@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from weighbridge.core import EMPTY, Fields, Measurement, Offence, Outcome, Rows, Series, SubjectKind, Verdict, model
 from weighbridge.core.frozen import dataclass, field
@@ -80,9 +80,13 @@ class Tripwire(Protocol):
         """Return what is broken from this row on; `events` came before it, and after the row before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoOptions:
-    """Nothing to choose about what is measured."""
+def settings(*bases: type, **named: tuple[Any, ...]) -> type[Any]:
+    """Return the dataclass of what a contract may set: of each its type, its doc and, where it has one, its default."""
+    rows = [(name, Annotated[of, doc], *default) for name, (of, doc, *default) in named.items()]
+    return dataclasses.make_dataclass("Settings", rows, bases=bases, frozen=True, slots=True, kw_only=True)
+
+
+NoOptions = settings()  # nothing to choose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

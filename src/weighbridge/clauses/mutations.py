@@ -85,18 +85,17 @@ LOOSER = 0.01  # of a limit: an example that this does not heal lies far beyond 
 
 
 def column_moves(
-    code: str, need: str, column: str, *, names: str = "", exempt: str = "", unknown: str = "", idle: str = "",
-    outcome: Outcome = Outcome.FAIL,
-) -> Moves:  # fmt: skip
+    code: str, need: str, column: str, *, names: str, exempt: str = "", unknown: str = "", idle: str = ""
+) -> Moves:
     """Return how to move a column of the rows that a glob names.
 
-    `names`, `column` and `exempt` may name a field of the limits; `unknown` is the code of a figure that is no number,
-    `idle` that of a glob that names nothing.
+    `names` and `exempt` name fields of the limits, and `column` may; `unknown` is the code of a figure that is no
+    number, `idle` that of a glob that names nothing.
     """
 
     def moves(limit: Limit) -> Iterator[Mutation[Any]]:
         within, moved = limit.within, getattr(limit.within, column, column)
-        globs, spared = getattr(within, names, "*"), getattr(within, exempt, ())
+        globs, spared = getattr(within, names), getattr(within, exempt, ())
 
         def is_mine(place: str) -> bool:
             return listed(place, (globs,) if isinstance(globs, str) else globs) and not listed(place, spared)
@@ -104,22 +103,16 @@ def column_moves(
         def mine(_evidence: Evidence, _limits: object, places: Sequence[str]) -> list[str]:
             return [place for place in places if is_mine(place)]
 
-        def as_moved(figure: Any) -> Callable[[Any, Any], Any]:
-            return lambda row, _limits: dataclasses.replace(row, **{moved: figure})
-
         def taken_away(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Mutated:
             table = table_of(evidence, need, object)
             left = [row for place, row in zip(table.places(), table.rows, strict=True) if not is_mine(place)]
             return Mutated(with_rows(evidence, need, left))
 
-        ways = [("beyond", code, limit.value, outcome)]
-        ways += [
-            (way, unknown, none, Outcome.BLOCKED) for way, none in (("absent", None), ("NaN", math.nan)) if unknown
-        ]
-        for way, comes_to, figure, becomes in ways:
-            yield in_rows(
-                way, comes_to, need, object, as_moved(figure), why="not at these places", outcome=becomes, at=mine
-            )
+        breaks = Breaks(need=need, row=object, blocked=(unknown,), why="not at these places")
+        yield breaks("beyond", code, lambda *_: {moved: limit.value}, at=mine)
+        if unknown:
+            yield breaks("absent", unknown, lambda *_: {moved: None}, at=mine)
+            yield breaks("NaN", unknown, lambda *_: {moved: math.nan}, at=mine)
         if idle:
             yield Mutation("nothing named", idle, taken_away, Outcome.BLOCKED)
 
@@ -165,20 +158,7 @@ def in_rows(
     return Mutation(name, code, apply, outcome, at)
 
 
-def in_record(
-    name: str, code: str, need: str, record: type[R], change: Callable[[R, L], R | None], *, place: str,
-    why: str = "nothing to break", outcome: Outcome = Outcome.FAIL,
-) -> Mutation[L]:  # fmt: skip
-    """Return the mutation that changes a record; the judge must object at `place`."""
-
-    def apply(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Mutated | str:
-        found = kind.record_of(evidence, need, record)
-        changed = change(found, limits) if found is not None else None
-        return why if changed is None else Mutated(kind.with_value(evidence, need, Record(changed)), frozenset({place}))
-
-    return Mutation(name, code, apply, outcome)
-
-
+Change: TypeAlias = Callable[[Any, Any], Any]  # of a row, by the limits: a row, new fields, or None: nothing to break
 Way: TypeAlias = tuple[str, str, Callable[[Any, Any, Any], Any]]  # name, code, a change by the value beyond the limit
 
 
@@ -201,7 +181,7 @@ class Breaks:
         self,
         name: str,
         code: str,
-        change: Callable[[Any, Any], Any] | None = None,
+        change: Change | None = None,
         why: str = "",
         *,
         at: At = as_asked,
@@ -212,21 +192,27 @@ class Breaks:
 
         def changed(row: Any, limits: Any) -> Any:
             new = None if self.spares(row, limits, code) else change(row, limits) if change else fields
-            return dataclasses.replace(row, **new) if isinstance(new, Mapping) else new
+            return _changed(row, new)
 
         outcome = Outcome.BLOCKED if code in self.blocked else Outcome.FAIL
         why = why or self.why
-        if place is not None:
-            return in_record(name, code, self.need, self.row, changed, place=place, why=why, outcome=outcome)
-        return in_rows(name, code, self.need, self.row, changed, why=why, outcome=outcome, at=at)
+        if place is None:
+            return in_rows(name, code, self.need, self.row, changed, why=why, outcome=outcome, at=at)
 
-    def only(self, name: str, code: str, change: Callable[[Any, Any], Any], why: str) -> Mutation[Any]:
+        def apply(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
+            found = kind.record_of(evidence, self.need, self.row)
+            if found is None or (new := changed(found, limits)) is None:
+                return why
+            return Mutated(kind.with_value(evidence, self.need, Record(new)), frozenset({place}))
+
+        return Mutation(name, code, apply, outcome)
+
+    def only(self, name: str, code: str, change: Change, why: str) -> Mutation[Any]:
         """Return the mutation that leaves only the rows that `change` returns, or gives new fields; BLOCKED, `code`."""
 
         def apply(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
-            changed = ((row, change(row, limits)) for row in rows_of(evidence, self.need, self.row))
-            left = [dataclasses.replace(row, **new) if isinstance(new, Mapping) else new for row, new in changed]
-            left = [row for row in left if row is not None]
+            changed = (_changed(row, change(row, limits)) for row in rows_of(evidence, self.need, self.row))
+            left = [row for row in changed if row is not None]
             return Mutated(with_rows(evidence, self.need, left)) if left else why
 
         return Mutation(name, code, apply, Outcome.BLOCKED)
@@ -239,6 +225,10 @@ class Breaks:
             return self(name, code, lambda row, limits: change(row, limits, value), "not at these places", **where)
 
         return lambda limit: (moved(way, limit.value) for way in ways)
+
+
+def _changed(row: Any, new: Any) -> Any:
+    return dataclasses.replace(row, **new) if isinstance(new, Mapping) else new
 
 
 def without_all_of_a_glob(

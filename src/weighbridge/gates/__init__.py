@@ -33,14 +33,14 @@ ROWS: Mapping[str, tuple[str, ...]] = {  # of modules that hold several
         *("steady-rate", "stopped-beyond-noise", "stops-in-time", "summary-bound", "validation-parting"),
     ),
     "progress_rules": ("declared-epochs", "steps-asked", "token-budget"),
+    "several_runs": ("one-change", "replay-determinism", "replica-consistency"),
     "timed_rules": ("peak-share", "wall-time-budget"),
 }
 OF_THEIR_NAMES = (  # modules
     *("byte-identity", "checkpoint-integrity", "command-succeeds", "config-agreement", "corpus-wrap-around"),
     *("device-refusal", "dtype-preservation", "ends-at-best", "forward-parity", "label-plausibility"),
-    *("no-silent-cpu-fallback", "one-change", "optimizer-digest", "replay-determinism", "replica-consistency"),
-    *("statistics-preservation", "step-metrics", "tensor-coverage", "tensor-statistics", "test-report"),
-    "value-preservation",
+    *("no-silent-cpu-fallback", "optimizer-digest", "statistics-preservation", "step-metrics", "tensor-coverage"),
+    *("tensor-statistics", "test-report", "value-preservation"),
 )
 MODULES = {name: name.replace("-", "_") for name in OF_THEIR_NAMES}
 MODULES |= {name: module for module, names in ROWS.items() for name in names}

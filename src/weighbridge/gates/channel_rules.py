@@ -4,39 +4,21 @@ A channel that could not look leaves its cell out, so one sample is enough to ju
 asks for several in a row is for what healthy runs do once, as an adapter whose first gradients are all zero.
 """
 
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
-from weighbridge.core import Doc, dataclass
+from weighbridge.clauses.kind import settings
+from weighbridge.core import Doc
 from weighbridge.figures.whole import latest
 from weighbridge.figures.worst import off, reached, sunk, undeclared
 from weighbridge.gates.families.levers import more_than
-from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss
+from weighbridge.gates.families.relative import WHERE_LOOKED
 from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
 
-IN_A_ROW: TypeAlias = Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")]
+IN_A_ROW = int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")
+ONCE, THRICE = (settings(in_a_row=(*IN_A_ROW, times)) for times in (1, 3))  # healthy runs do some of it once or twice
+DECLARED = settings(declared=(int, Doc("the number that was declared", ge=0, le=10**9), 0))
 LAST = 10**12  # a step that no run comes to
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
-    """How often in a row a sample must lie beyond the bound."""
-
-    in_a_row: IN_A_ROW = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thrice(Once):
-    """The same, for what a healthy run may do once or twice."""
-
-    in_a_row: IN_A_ROW = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """What was declared."""
-
-    declared: Annotated[int, Doc("the number that was declared", ge=0, le=10**9)] = 0
 
 
 def channel(name: str, column: str, bound: float, code: str, doc: str, *, must: Must = "at most", **more: Any) -> Rule:
@@ -46,7 +28,7 @@ def channel(name: str, column: str, bound: float, code: str, doc: str, *, must: 
 
 
 def worst(
-    name: str, column: str, bound: float, code: str, doc: str, *, must: Must = "at most", options: type[Once] = Once,
+    name: str, column: str, bound: float, code: str, doc: str, *, must: Must = "at most", options: type = ONCE,
     **more: Any,
 ) -> Rule:  # fmt: skip
     """Return a rule that so many samples of a channel in a row do not lie beyond a bound."""
@@ -64,25 +46,25 @@ RULES = (
     channel("loss-scale", "loss_gradient_scale", 0.01, "off-scale", "the share by which a sample is off 1",
             figure=off, levers=("the last up", "the last down")),
     channel("reported-loss", "loss", 0.001, "misreported", "the share by which a sample is off what the logits give",
-            figure=off, options=ToOwnLoss, relative=WHERE_LOOKED, levers=("all up", "all down")),
+            figure=off, relative=WHERE_LOOKED, levers=("all up", "all down")),
     worst("edited-gradients", "gradient_edit_ratio", 1.01, "edited", "the largest over the least change of a norm"),
     worst("gradient-check", "gradient_error", 1e-3, "wrong-backward", "the share by which a gradient is off"),
     worst("turned-gradients", "gradient_cosine", 0.999, "turned",
           "the cosine of what arrived with what was used", must="at least"),
     worst("uncleared-gradients", "stale_gradients", 0, "uncleared", "the number of tensors that held one"),
-    worst("dead-gradients", "zero_gradients", 0, "dead", "the number of tensors without one", options=Thrice),
+    worst("dead-gradients", "zero_gradients", 0, "dead", "the number of tensors without one", options=THRICE),
     # The update and the weights.
     worst("optimizer-coverage", "unowned", 0, "unowned", "the number of tensors in none"),
     channel("frozen-parameters", "frozen", 0, "not-as-declared", "the number of tensors off the declared one",
-            figure=undeclared, options=Declared, levers=("the last up",)),
-    worst("unmoved-parameters", "unmoved", 0, "unmoved", "the number of tensors that stay", options=Thrice),
+            figure=undeclared, options=DECLARED, levers=("the last up",)),
+    worst("unmoved-parameters", "unmoved", 0, "unmoved", "the number of tensors that stay", options=THRICE),
     worst("idle-updates", "idle_update", 0, "idle", "1 for a step that updated nothing, though it could"),
     worst("skipped-updates", "skipped", 0, "skipping", "1 for a step that updated nothing",
-          options=Thrice, looked_at=(20, LAST)),
+          options=THRICE, looked_at=(20, LAST)),
     worst("outside-writes", "outside_writes", 0, "written", "the number of tensors that were"),
     worst("single-updates", "updates", 1, "several", "the number of updates of a step"),
     worst("step-counters", "step_counter_lag", 0, "behind", "the number of updates that lack"),
-    worst("weight-precision", "bf16_share", 0.9, "rounded", "the share of bf16 numbers", options=Thrice, le=1),
+    worst("weight-precision", "bf16_share", 0.9, "rounded", "the share of bf16 numbers", options=THRICE, le=1),
     # A fresh start.
     worst("initial-spread", "init_std_max", 0.2, "too-wide", "the widest weight's deviation", looked_at=(0, 1)),
     worst("equal-rows", "equal_rows", 0, "equal", "the number of weights of equal rows", looked_at=(0, 1)),
@@ -91,12 +73,12 @@ RULES = (
     worst("labels-shifted", "target_is_next_share", 0.99, "not-next",
           "the share of targets that come next", must="at least"),
     worst("active-labels", "labels_active_share", 0.3, "ignored",
-          "the share of labels that count", options=Thrice, must="at least"),
+          "the share of labels that count", options=THRICE, must="at least"),
     worst("repeated-batches", "batch_repeats", 0, "seen-before", "1 for a batch that was seen"),
     worst("repeated-order", "order_repeats", 0, "same-order", "1 for a batch at its place of the last pass",
-          options=Thrice),
+          options=THRICE),
     worst("repeated-rows", "repeated_rows_share", 0.25, "same-rows", "the share of rows that repeat",
-          options=Thrice, le=1),
+          options=THRICE, le=1),
     worst("degenerate-batch", "top_token_share", 0.5, "one-token", "the share of the commonest token", le=1),
     worst("held-out-rows", "evaluation_rows_trained", 0.02, "trained-on", "the share of evaluated rows", le=1),
     # The model.
@@ -104,8 +86,8 @@ RULES = (
     worst("batch-independence", "neighbour_change", 1e-5, "mixed-rows", "the change of the first row's logits"),
     worst("causality", "future_change", 1e-5, "sees-ahead", "the change of an earlier logit"),
     worst("context-use", "past_change", 1e-6, "no-context", "the change of a later logit",
-          options=Thrice, must="at least"),
-    worst("masked-padding", "padding_change", 1e-5, "attended", "the change of a logit", options=Thrice),
+          options=THRICE, must="at least"),
+    worst("masked-padding", "padding_change", 1e-5, "attended", "the change of a logit", options=THRICE),
     worst("activation-anomaly", "activation_outlier", 10.0, "outside-band", "how many times the middle a block adds"),
     channel("logits-sanity", "logits_gain", 0.1, "no-better", "the nats by which logits are better than chance",
             must="at least", figure=latest, levers=("the last down",), min_samples=2, ge=-1e308),

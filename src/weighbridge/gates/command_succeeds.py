@@ -8,21 +8,151 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
-from weighbridge.clauses.mutations import Breaks, column_moves
-from weighbridge.core import Doc, Fields, Outcome, SubjectKind, at_pointer, dataclass
-from weighbridge.gates.families import command_cases
-from weighbridge.gates.families.command_cases import NONZERO, Case, JsonField, Said
+from weighbridge.clauses.mutations import Breaks, Change
+from weighbridge.core import Doc, Fields, Outcome, SubjectKind, WeighbridgeError, at_pointer, dataclass, field, loads
 from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of
 
+NONZERO = "nonzero"
+TEXT = "a text in one line of the output, in which `*` stands for anything"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A text that must be in so many lines of the output, no more and no fewer."""
+
+    text: Annotated[str, Doc(TEXT)]
+    times: Annotated[int, Doc("lines that have it", ge=1, le=10_000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonField:
+    """What a field of the JSON output must hold; without either key it must be there."""
+
+    one_of: Annotated[tuple[object, ...], Doc("the values that it may have")] = ()
+    matches: Annotated[str | None, Doc("a glob that its text must fit")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One list of arguments, and what the command must do with it."""
+
+    args: Annotated[tuple[str, ...], Doc("arguments that follow those that were bound")] = ()
+    exit: Annotated[int | str, Doc("the exit code, or nonzero", pattern=NONZERO, ge=0, le=255)] = 0
+    says: Annotated[tuple[str | Said, ...], Doc(f"what it must say: {TEXT}")] = ()
+    never_says: Annotated[tuple[str, ...], Doc(f"what it must not say: {TEXT}")] = ()
+    json: Annotated[
+        Mapping[str, str | int | float | bool | JsonField],
+        Doc("JSON pointer into its standard output to the value there", keys="(/.*)", form="a JSON pointer (/a/b)"),
+    ] = field(default_factory=dict)
+    files: Annotated[tuple[str, ...], Doc("globs of files that it must leave in the folder that it ran in")] = ()
+
+
+def lines_of(run: CommandRun) -> list[str]:
+    """Return the lines of both streams."""
+    return f"{run.stdout}\n{run.stderr}".splitlines()
+
+
+def cut_short(timeout_s: float, within_s: float | None) -> list[str]:
+    """Return the problem of a command that is stopped before the time that it may take is over."""
+    if within_s is None or timeout_s > within_s:
+        return []
+    return [f"timeout_s: {timeout_s:g} s would stop the command before the {within_s:g} s are over"]
+
+
+def wrong_exit(case: Case, run: CommandRun) -> Fields | None:
+    """Return the exit code that it must not have ended with."""
+    code = run.exit_code
+    # A negative code is the signal that killed it, and a process that crashed refused nothing.
+    as_it_must = code is not None and (code > 0 if case.exit == NONZERO else code == case.exit)
+    if as_it_must or run.timed_out:
+        return None
+    lines = [line.strip() for line in lines_of(run) if line.strip()]
+    return {"exit_code": code, "expected": case.exit, "last": lines[-1][:200] if lines else "nothing"}
+
+
+def has(line: str, text: str) -> bool:
+    """Return whether a line has a text, in which `*` stands for anything: each part is looked for once."""
+    at = 0
+    for part in text.split("*"):
+        found = line.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def count(run: CommandRun, text: str) -> int:
+    """Return how many lines have a text."""
+    return sum(has(line, text) for line in lines_of(run))
+
+
+def unsaid(case: Case, run: CommandRun) -> list[str]:
+    """Return the texts that too few or too many lines have."""
+    found = []
+    for one in case.says:
+        many, times = count(run, text_of(one)), one.times if isinstance(one, Said) else None
+        if not many if times is None else many != times:
+            found.append(f"{text_of(one)!r} in {many} lines" + ("" if times is None else f", not {times}"))
+    return found
+
+
+def text_of(said: str | Said) -> str:
+    """Return the text that must be said."""
+    return said.text if isinstance(said, Said) else said
+
+
+def _fits(found: object, wanted: object) -> bool:
+    if not isinstance(wanted, JsonField):
+        return isinstance(found, bool) is isinstance(wanted, bool) and found == wanted
+    if wanted.one_of and not any(_fits(found, one) for one in wanted.one_of):
+        return False
+    return wanted.matches is None or (isinstance(found, str) and fnmatchcase(found, wanted.matches))
+
+
+def not_left(case: Case, run: CommandRun) -> list[str]:
+    """Return the globs that no file fits that it left."""
+    files = [item.path for item in run.left if item.what == "file"]
+    return [glob for glob in case.files if not any(fnmatchcase(path, glob) for path in files)]
+
+
+def kept_in_part(case: Case, run: CommandRun) -> str:
+    """Return what was kept only in part, where the whole would be needed to judge it."""
+    if run.stdout_bytes > KEPT and case.json:
+        return "standard output"
+    counted = any(isinstance(one, Said) for one in case.says)
+    if max(run.stdout_bytes, run.stderr_bytes) > KEPT and (case.never_says or counted or unsaid(case, run)):
+        return "output"
+    return "list of files" if run.left_total > len(run.left) and not_left(case, run) else ""
+
+
+def wrong_json(case: Case, run: CommandRun) -> Fields | None:
+    """Return the fields of its JSON, which is the whole standard output, that are not as they must be."""
+    odd = []
+    try:
+        document = loads(run.stdout, spelled=False) if case.json else None
+    except WeighbridgeError as problem:
+        return {"odd": [problem.what]}
+    for pointer, wanted in case.json.items():
+        try:
+            found = at_pointer(document, pointer)
+        except KeyError:
+            odd.append(f"nothing at {pointer}")
+            continue
+        if not _fits(found, wanted):
+            odd.append(f"{json.dumps(found)[:80]} at {pointer}")
+    return {"odd": odd} if odd else None
+
+
 RUNS = "runs"
-OPTIONS = ("timeout_s", "hide_accelerators")
-LATE = column_moves("too-late", RUNS, "wall_seconds")
+BLOCKED = ("not-run", "kept-in-part")
+_breaks = Breaks(need=RUNS, row=CommandRun, blocked=BLOCKED, why="no case promises it")
+LATE = _breaks.beyond(("beyond", "too-late", lambda _run, _limits, value: {"wall_seconds": value}))
 ONE = (Case(),)
 
 
@@ -69,13 +199,13 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     return (
         Requires(code="not-run", lacking=not_run),
         each("stopped", lambda _, run: {"timeout": run.timeout_s} if run.timed_out else None),
-        each("wrong-exit", command_cases.wrong_exit),
+        each("wrong-exit", wrong_exit),
         each("too-late", too_late),
-        each("forbidden-output", lambda case, run: _any("said", command_cases.forbidden(case, run))),
-        each("kept-in-part", lambda case, run: _any("what", command_cases.kept_in_part(case, run)), Outcome.BLOCKED),
-        each("wrong-output", lambda case, run: _any("unsaid", command_cases.unsaid(case, run))),
-        each("wrong-json", command_cases.wrong_json),
-        each("not-left", lambda case, run: _any("files", command_cases.not_left(case, run))),
+        each("forbidden-output", lambda case, run: _any("said", [one for one in case.never_says if count(run, one)])),
+        each("kept-in-part", lambda case, run: _any("what", kept_in_part(case, run)), Outcome.BLOCKED),
+        each("wrong-output", lambda case, run: _any("unsaid", unsaid(case, run))),
+        each("wrong-json", wrong_json),
+        each("not-left", lambda case, run: _any("files", not_left(case, run))),
     )
 
 
@@ -92,15 +222,10 @@ def check(limits: Limits, measure: Measure) -> list[str]:
     """Return what no command could satisfy, or would be satisfied by any."""
     names = [case_of(case.args) for case in limits.cases]
     problems = [f"cases: {name} is there twice" for name in sorted({one for one in names if names.count(one) > 1})]
-    texts = [text for case in limits.cases for text in (*map(command_cases.text_of, case.says), *case.never_says)]
+    texts = [text for case in limits.cases for text in (*map(text_of, case.says), *case.never_says)]
     if any(not text.replace("*", "").strip() or len(text.splitlines()) > 1 for text in texts):
         problems.append("says, never_says: a text needs a letter, and stands in one line")
-    return [*problems, *command_cases.cut_short(measure.timeout_s, limits.within_s)]
-
-
-Change: TypeAlias = Callable[[CommandRun, Limits], Any]  # the fields that are new, or None where nothing is promised
-BLOCKED = ("not-run", "kept-in-part")
-_breaks = Breaks(need=RUNS, row=CommandRun, blocked=BLOCKED, why="no case promises it")
+    return [*problems, *cut_short(measure.timeout_s, limits.within_s)]
 
 
 def _arguments(limits: Fields) -> Fields:
@@ -115,9 +240,9 @@ def _of_case(change: Callable[[Case, CommandRun], Any]) -> Change:
 def _lacking_text(case: Case, run: CommandRun, at: int) -> Fields | None:
     if not case.says:
         return None
-    text = command_cases.text_of(case.says[at])
+    text = text_of(case.says[at])
     streams = (run.stdout, run.stderr)
-    out, err = ("\n".join(line for line in part.splitlines() if not command_cases.has(line, text)) for part in streams)
+    out, err = ("\n".join(line for line in part.splitlines() if not has(line, text)) for part in streams)
     return {"stdout": out, "stderr": err}
 
 
@@ -130,7 +255,7 @@ def _with_field(case: Case, run: CommandRun, at: int, value: object = None) -> F
     fields = [pointer for pointer, wanted in case.json.items() if value is None or wanted != JsonField()]
     if not fields:
         return None
-    data = copy.deepcopy(command_cases.document(run))
+    data = copy.deepcopy(loads(run.stdout, spelled=False))
     above, _, key = fields[at].rpartition("/")
     within = at_pointer(data, above)
     if value is None:
@@ -170,7 +295,9 @@ KIND = Kind(
     name="command-succeeds",
     version=2,
     roles={"command": SubjectKind.COMMAND},
-    needs={RUNS: Need("command_runs", of=("command",), options=OPTIONS, of_limits=_arguments)},
+    needs={
+        RUNS: Need("command_runs", of=("command",), options=("timeout_s", "hide_accelerators"), of_limits=_arguments)
+    },
     limits=Limits,
     measure=Measure,
     codes=codes(

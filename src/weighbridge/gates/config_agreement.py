@@ -8,11 +8,11 @@ Two sides of one format are compared key by key, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.clauses.mutations import Breaks
+from weighbridge.clauses.mutations import Breaks, Change
 from weighbridge.core import Doc, Offence, SubjectKind, Verdict, dataclass, nearest, plain, replace
 from weighbridge.gates.families.harmless_keys import CODE, harmless, harmless_of_packing
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference, is_key
@@ -130,7 +130,6 @@ def check(limits: Limits, _measure: object) -> list[str]:
     ]
 
 
-Change: TypeAlias = Callable[[ConfigField, Limits], Any]  # a row, or the fields that are new; None where it cannot
 SILENT: dict[str, dict[str, Any]] = {side: {side: None, f"{side}_basis": ""} for side in ("source", "candidate")}
 ENTRY = EntryDifference(index=7, source="a", candidate="b")
 BLOCKED = ("not-compared", "nothing-compared")

@@ -8,23 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import or_nan
-from weighbridge.clauses.kind import (
-    Evidence,
-    Mutated,
-    Mutation,
-    Need,
-    Numbers,
-    blocked,
-    failed,
-    passed,
-    record_of,
-    rows_of,
-)
-from weighbridge.clauses.mutations import Breaks, Moves
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Numbers, blocked, failed, passed, record_of, rows_of
+from weighbridge.clauses.mutations import Breaks, Limit
 from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, field, plain, replace
 from weighbridge.gates.families import column_basis
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses, QuickSteps
@@ -45,62 +34,53 @@ BLOCKED = (
 )
 
 
-Change: TypeAlias = Callable[[CorpusProgress, int, Any], CorpusProgress | None]  # by the count of epochs and the value
-NO_NUMBER = "no such number of tokens"
 _breaks = Breaks(need="progress", row=CorpusProgress, blocked=BLOCKED, why="the contract does not bound the speed")
 
 
-def _moves(code: str, place: str, *ways: tuple[str, Change]) -> Moves:
-    def moved(name: str, change: Change, value: Any) -> Mutation[Any]:
-        def apply(evidence: Evidence, limits: Any, places: tuple[str, ...]) -> Mutated | str:
-            epochs = len(rows_of(evidence, "epochs", CorpusEpoch))
-            way = _breaks(name, code, lambda row, _: change(row, epochs, value), NO_NUMBER, place=place)
-            return way(evidence, limits, places)
-
-        return Mutation(name, code, apply)
-
-    return lambda limit: (moved(name, change, limit.value) for name, change in ways)
-
-
-def _staying(loss: float, *, norm_too: bool = False) -> Change:
+def _staying(loss: float, *, norm_too: bool = False) -> Callable[[CorpusProgress, Any, int], CorpusProgress]:
     """Return the change to one more run of equal losses, between two that are harmless."""
     shape: dict[str, Any] = {"first_step": 0, "last_step": 1, "length": 2, "loss": 2.5, "jump": 1e9, "changes": 1e9}
     harmless = EqualLosses(**shape, grad_norm=1.0, grad_norm_equal=False, last_row=False)
 
-    def change(progress: CorpusProgress, _epochs: int, length: int) -> CorpusProgress:
+    def change(progress: CorpusProgress, _limits: Any, length: int) -> CorpusProgress:
         added = replace(harmless, length=length, loss=loss, grad_norm_equal=norm_too)
         return replace(progress, equal_losses=(*progress.equal_losses, harmless, added, harmless))
 
     return change
 
 
-def _too_quick(progress: CorpusProgress, _epochs: int, share: float) -> CorpusProgress:
+def _too_quick(progress: CorpusProgress, _limits: Any, share: float) -> CorpusProgress:
     below = math.nextafter(share * 100.0, 0.0)
     return replace(progress, quick=QuickSteps(first_step=7, last_step=9, length=3, below_ms=below, above_ms=100.0))
 
 
-def _off(sign: int) -> Change:
-    def moved(progress: CorpusProgress, epochs: int, slack: float) -> CorpusProgress | None:
-        off = sign * slack * epochs * (progress.tokens_per_step or 0)
-        tokens = math.nextafter((progress.tokens_expected or 0) + off, sign * math.inf)
-        return replace(progress, tokens=tokens) if tokens > 0 else None
+def _off(limit: Limit) -> Iterator[Mutation[Any]]:
+    """Yield the tokens just beyond what may be missing or over."""
+    for name, sign in (("more than steps account for", 1), ("fewer than steps account for", -1)):
 
-    return moved
+        def apply(evidence: Evidence, limits: Any, places: tuple[str, ...], sign: int = sign) -> Mutated | str:
+            slack = sign * limit.value * len(rows_of(evidence, "epochs", CorpusEpoch))
+
+            def change(progress: CorpusProgress, _limits: Any) -> Fields | None:
+                most = (progress.tokens_expected or 0) + slack * (progress.tokens_per_step or 0)
+                tokens = math.nextafter(most, sign * math.inf)
+                return {"tokens": tokens} if tokens > 0 else None
+
+            moved = _breaks("", "", change, "no such number of tokens", place="tokens")
+            return moved(evidence, limits, places)
+
+        yield Mutation(name, "tokens-mismatch", apply)
 
 
-STAND_INS = _moves(
-    "placeholder",
-    "loss",
-    ("a loss of 1", _staying(1.0)),
-    ("a loss of e", _staying(math.e * (1 - 0.99 * FINGERPRINT_SHARE))),
-    ("a loss of 0", _staying(0.0)),
-    ("loss and gradient norm stand still", _staying(2.5, norm_too=True)),
+STAND_INS = _breaks.beyond(
+    ("a loss of 1", "placeholder", _staying(1.0)),
+    ("a loss of e", "placeholder", _staying(math.e * (1 - 0.99 * FINGERPRINT_SHARE))),
+    ("a loss of 0", "placeholder", _staying(0.0)),
+    ("loss and gradient norm stand still", "placeholder", _staying(2.5, norm_too=True)),
+    place="loss",
 )
-STILL = _moves("constant-loss", "loss", ("the loss stands still", _staying(2.5)))
-QUICK = _moves("impossible-speed", "speed", ("three steps too quick to have trained", _too_quick))
-OFF = _moves(
-    "tokens-mismatch", "tokens", ("more than steps account for", _off(1)), ("fewer than steps account for", _off(-1))
-)
+STILL = _breaks.beyond(("the loss stands still", "constant-loss", _staying(2.5)), place="loss")
+QUICK = _breaks.beyond(("three steps too quick to have trained", "impossible-speed", _too_quick), place="speed")
 
 
 @dataclass(slots=True)
@@ -157,7 +137,7 @@ class Limits:
     min_step_share: Annotated[float | None, Doc(SHARE, ge=0.01, lt=1, tight="up", moves=QUICK)] = 0.2
     slack_steps: Annotated[
         float,
-        Doc("steps' worth of tokens an epoch that may be missing or over", ge=0, le=1000, tight="down", moves=OFF),
+        Doc("steps' worth of tokens an epoch that may be missing or over", ge=0, le=1000, tight="down", moves=_off),
     ] = 1.0
     min_pass_share: Annotated[
         float, Doc("share of the corpus that a complete epoch must have seen, a step less", ge=0.5, le=1, tight="up")
@@ -339,7 +319,7 @@ KIND = kind.Kind(
     name="corpus-wrap-around",
     version=6,
     roles={"run": SubjectKind.RUN},
-    needs={"progress": Need("corpus_progress", of=("run",)), "epochs": Need("corpus_epochs", of=("run",))},
+    needs={"progress": kind.Need("corpus_progress", of=("run",)), "epochs": kind.Need("corpus_epochs", of=("run",))},
     limits=Limits,
     codes=kind.codes(*FAILS, blocked=BLOCKED),
     judge=judge,

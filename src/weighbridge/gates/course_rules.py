@@ -1,9 +1,7 @@
 """Rules over how columns of a run go, a row each: any of them, losses, evaluations, gradients, rates and times."""
 
-import enum
-from typing import Annotated
-
-from weighbridge.core import Doc, dataclass
+from weighbridge.clauses.kind import settings
+from weighbridge.core import Doc
 from weighbridge.figures.beginning import first_off, left
 from weighbridge.figures.levels import growth, lost
 from weighbridge.figures.references import SUMMARIES, extreme, summary
@@ -12,147 +10,90 @@ from weighbridge.figures.trailing import jump, spikes
 from weighbridge.figures.waiting import parting, silence, waited, worse
 from weighbridge.figures.whole import clipped, drop, spread, within
 from weighbridge.gates.families.levers import beyond_the_bound, lift, more_than, out_of_noise, violations
-from weighbridge.gates.families.relative import AS_GIVEN, WITH_LOSS, WITH_VOCABULARY, RelativeTo, ToLoss, ToVocabulary
-from weighbridge.gates.families.rule import Must, OfEnds, OfLevels, Rule
+from weighbridge.gates.families.relative import AS_GIVEN, RELATIVE_TO, WITH_LOSS, WITH_VOCABULARY
+from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, OF_EVALUATIONS, RISING, genuine
 
-
-class Schedule(enum.StrEnum):
-    """How a learning rate goes on after warm-up."""
-
-    CONSTANT = "constant"
-    LINEAR = "linear"
-    COSINE = "cosine"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
-    """The schedule: a linear warm-up from 0 to the peak, and then down, or on."""
-
-    schedule: Annotated[Schedule, Doc("how it falls after warm-up")]
-    peak: Annotated[float, Doc("learning rate after warm-up", gt=0, le=1e6)]
-    total_steps: Annotated[int, Doc("step at which it has come down", ge=1, le=10**12)]
-    warmup_steps: Annotated[int, Doc("steps of warm-up", ge=0, le=10**12)] = 0
-    last: Annotated[float, Doc("learning rate that it comes down to", ge=0, le=1e6)] = 0.0
-    ahead: Annotated[
-        int, Doc("steps that the schedule is ahead of the log; a skipped update sets it back", ge=-(10**6), le=10**6)
-    ] = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Within:
-    """Between which numbers samples lie."""
-
-    least: Annotated[float | None, Doc("the least that a sample may be", ge=-1e308, le=1e308)] = None
-    most: Annotated[float | None, Doc("the most that a sample may be", ge=-1e308, le=1e308)] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Each(RelativeTo):
-    """What a sample is compared with, and how many may lie beyond the bound."""
-
-    violations: Annotated[int, Doc("samples that may lie beyond the bound", ge=0, le=10**9, tight="down")] = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(RelativeTo):
-    """What of the samples is compared, and with what."""
-
-    statistic: Annotated[str, Doc("what of the samples, and of their reference", choices=tuple(SUMMARIES))] = "last"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfVocabulary(ToVocabulary, OfEnds):
-    """Which samples are compared."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spikes:
-    """What counts as a spike.
-
-    It also lies above the median before it by a share of that: else a column that hardly moves would spike at every
-    rounding. A rise of three units of the last decimal that is printed is rounding, too. Only what rises is a spike.
-    """
-
-    k: Annotated[float, Doc("robust standard deviations above the median before it", gt=0, le=1000, tight="down")] = 8.0
-    min_rise: Annotated[float, Doc("share of that median that it must rise by, too", ge=0, le=10, tight="down")] = 0.05
-    window: Annotated[int, Doc("samples before a sample that it is compared with", ge=5, le=10_000)] = 50
-    warmup_steps: Annotated[int, Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")] = 100
-    or_first: Annotated[bool, Doc("the share is of the first window's median, where that is greater")] = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfLast(ToLoss):
-    """What is compared with the best."""
-
-    median_of: Annotated[int, Doc("evaluations at the end whose median is compared", ge=1, le=1000)] = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long the run waited."""
-
-    patience: Annotated[int, Doc("evaluations without a new best after which it stops", ge=1, le=1000)] = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jumps:
-    """What a norm is compared with."""
-
-    window: Annotated[int, Doc("samples before a sample that it is compared with", ge=5, le=10_000)] = 30
-    warmup_steps: Annotated[int, Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")] = 0
-    or_first: Annotated[bool, Doc("compare with the median of the first window, where that is greater")] = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window(OfLevels):
-    """What a level is compared with."""
-
-    window: Annotated[int, Doc("samples from the level that one is compared with", ge=1, le=10_000)] = 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clipped:
-    """What a norm is clipped to."""
-
-    clip: Annotated[float, Doc("norm from which gradients are clipped", gt=0, le=1e30)]
-
-
+WARM_UP = Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")
+ENDS = settings(samples_each=(int, Doc("samples at each end whose medians are compared", ge=1, le=10_000), 5))
+LEVELS = settings(median_of=(int, Doc("samples in a row whose median is a level", ge=1, le=10_000), 10))
+SCHEDULED = settings(  # a linear warm-up from 0 to the peak, and then down, or on
+    schedule=(str, Doc("how it falls after warm-up", choices=("constant", "linear", "cosine"))),
+    peak=(float, Doc("learning rate after warm-up", gt=0, le=1e6)),
+    total_steps=(int, Doc("step at which it has come down", ge=1, le=10**12)),
+    warmup_steps=(int, Doc("steps of warm-up", ge=0, le=10**12), 0),
+    last=(float, Doc("learning rate that it comes down to", ge=0, le=1e6), 0.0),
+    ahead=(
+        int,
+        Doc("steps that the schedule is ahead of the log; a skipped update sets it back", ge=-(10**6), le=10**6),
+        0,
+    ),
+)
+WITHIN = settings(
+    least=(float | None, Doc("the least that a sample may be", ge=-1e308, le=1e308), None),
+    most=(float | None, Doc("the most that a sample may be", ge=-1e308, le=1e308), None),
+)
+EACH = settings(
+    relative_to=RELATIVE_TO,
+    violations=(int, Doc("samples that may lie beyond the bound", ge=0, le=10**9, tight="down"), 0),
+)
+SUMMARY = settings(
+    relative_to=RELATIVE_TO,
+    statistic=(str, Doc("what of the samples, and of their reference", choices=tuple(SUMMARIES)), "last"),
+)
+# A spike also lies above the median before it by a share of that: else a column that hardly moves would spike at every
+# rounding. A rise of three units of the last decimal that is printed is rounding, too. Only what rises is a spike.
+SPIKES = settings(
+    k=(float, Doc("robust standard deviations above the median before it", gt=0, le=1000, tight="down"), 8.0),
+    min_rise=(float, Doc("share of that median that it must rise by, too", ge=0, le=10, tight="down"), 0.05),
+    window=(int, Doc("samples before a sample that it is compared with", ge=5, le=10_000), 50),
+    warmup_steps=(int, WARM_UP, 100),
+    or_first=(bool, Doc("the share is of the first window's median, where that is greater"), False),
+)
+LAST = settings(median_of=(int, Doc("evaluations at the end whose median is compared", ge=1, le=1000), 3))
+PATIENCE = settings(patience=(int, Doc("evaluations without a new best after which it stops", ge=1, le=1000), 2))
+JUMPS = settings(
+    window=(int, Doc("samples before a sample that it is compared with", ge=5, le=10_000), 30),
+    warmup_steps=(int, WARM_UP, 0),
+    or_first=(bool, Doc("compare with the median of the first window, where that is greater"), False),
+)
+GROWTH = settings(LEVELS, window=(int, Doc("samples from the level that one is compared with", ge=1, le=10_000), 40))
+CLIPPED = settings(clip=(float, Doc("norm from which gradients are clipped", gt=0, le=1e30)))
 EITHER: tuple[Must, ...] = ("at most", "below", "at least", "above")
 RULES = (
     # Any column.
     Rule(name="series-bound", version=2, column="loss", figure=extreme, code="beyond", must=EITHER, min_samples=2,
-         doc="each sample, or its share of the reference", options=Each, relative=AS_GIVEN, guards=OF_EVALUATIONS,
+         doc="each sample, or its share of the reference", options=EACH, relative=AS_GIVEN, guards=OF_EVALUATIONS,
          own_levers={"at the end": violations(at_the_end=True), "at the beginning": violations(at_the_end=False)},
          reach=lambda limits: (0, limits.min_samples + 2 * limits.violations + 1)),
     Rule(name="summary-bound", version=2, column="loss", figure=summary, code="beyond", must=EITHER, min_samples=2,
-         doc="the statistic, or its share of the same", options=Summary, relative=AS_GIVEN, guards=OF_EVALUATIONS,
+         doc="the statistic, or its share of the same", options=SUMMARY, relative=AS_GIVEN, guards=OF_EVALUATIONS,
          own_levers={"beyond the bound": beyond_the_bound}),
     Rule(name="share-within", version=2, column="gpu_util_pct", figure=within, code="too-few-within",
-         must=("at least",), ge=1e-9, le=1, doc="the share of the samples between both", options=Within, min_samples=20,
+         must=("at least",), ge=1e-9, le=1, doc="the share of the samples between both", options=WITHIN, min_samples=20,
          own_levers={"all out": lambda *moved: lift(None, None, -1 if moved[-1].most is None else 1)(*moved)},
          checks=lambda limits: [] if (limits.least, limits.most) != (None, None) else ["give least or most"]),
     # The loss.
     Rule(name="first-loss", version=2, column="loss", figure=first_off, code="off", must=("at most",), bound=0.1, ge=0,
-         min_samples=1, looked_at=(0, 1), doc="the share by which the first sample is off ln V", options=ToVocabulary,
+         min_samples=1, looked_at=(0, 1), doc="the share by which the first sample is off ln V",
          levers=("the first up", "the first down"), relative=WITH_VOCABULARY, guards=OF_EVALUATIONS),
     Rule(name="beyond-chance", version=2, column="loss", figure=left, code="not-learned", must=("at most",), bound=0.9,
          min_samples=20, doc="the share of ln V, or of a lower first median, that is left", levers=("all up",),
-         options=OfVocabulary, relative=WITH_VOCABULARY),
+         options=ENDS, relative=WITH_VOCABULARY),
     Rule(name="learning-progress", version=2, column="loss", figure=drop, code="no-progress", must=("at least",),
          bound=0.05, le=1, min_samples=20, doc="the share by which the last median lies below the first",
-         levers=("all up",), options=OfEnds),
+         levers=("all up",), options=ENDS),
     Rule(name="loss-spike", version=5, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
-         le=10**9, doc="the number of spikes", options=Spikes, window=False,
+         le=10**9, doc="the number of spikes", options=SPIKES, window=False,
          own_levers={"at the end": more_than("at_most_spikes"), "out of noise": out_of_noise("at_most_spikes")},
          reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples)),
     Rule(name="diverging", version=3, column="loss", figure=lost, code="diverged", must=("at most",), bound=0.25, ge=0,
          min_samples=20, doc="the share of the loss at first by which a level lies above the best before it",
-         options=OfLevels, own_levers={"the last ones up": more_than("median_of")},
+         options=LEVELS, own_levers={"the last ones up": more_than("median_of")},
          checks=lambda limits: [] if limits.min_samples > limits.median_of else ["min_samples must exceed median_of"]),
     # Evaluations.
     Rule(name="validation-parting", version=3, column="val_loss", figure=parting, code="parted", must=("at most",),
-         bound=0.1, ge=0, doc="the share of its best by which an evaluation rose", options=OfLast, relative=WITH_LOSS,
+         bound=0.1, ge=0, doc="the share of its best by which an evaluation rose", options=LAST, relative=WITH_LOSS,
          min_samples=5, own_levers={"the last ones up": more_than("median_of")}, guards=OF_EVALUATIONS,
          checks=lambda of: [] if of.min_samples > of.median_of + 1 else ["min_samples must be median_of + 2"]),
     Rule(name="stops-in-time", version=2, column="val_loss", figure=waited, code="went-on", must=("at most",), bound=2,
@@ -162,22 +103,22 @@ RULES = (
              [] if of.min_samples > of.at_most_evaluations + 1 else ["min_samples must exceed the patience by two"])),
     Rule(name="stopped-beyond-noise", version=2, column="val_loss", figure=worse, code="stopped-on-noise",
          must=("above",), bound=2.0, doc="how far the wait lies above the best", levers=("the last down",),
-         options=Patience, min_samples=6, guards=OF_EVALUATIONS),
+         options=PATIENCE, min_samples=6, guards=OF_EVALUATIONS),
     # Gradients.
     Rule(name="gradient-jump", version=3, column="grad_norm", figure=jump, code="jumped", must=("at most",), bound=10.0,
-         window=False, doc="a sample over the median of the window before it", levers=("the last up",), options=Jumps,
+         window=False, doc="a sample over the median of the window before it", levers=("the last up",), options=JUMPS,
          min_samples=20, reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples)),
     Rule(name="gradient-growth", version=2, column="grad_norm", figure=growth, code="grew", must=("at most",), ge=0,
-         bound=20.0, doc="a level over the greater of the first and the one a window before it", options=Window,
+         bound=20.0, doc="a level over the greater of the first and the one a window before it", options=GROWTH,
          min_samples=60, own_levers={"the last ones up": more_than("median_of")},
          checks=lambda of: (
              [] if of.min_samples > of.median_of + of.window else ["min_samples must exceed median_of + window"])),
     Rule(name="clip-share", version=2, column="grad_norm", figure=clipped, code="clipped", must=("at most",), bound=0.5,
-         ge=0, le=1, doc="the share of the norms at the limit and beyond", levers=("all up",), options=Clipped),
+         ge=0, le=1, doc="the share of the norms at the limit and beyond", levers=("all up",), options=CLIPPED),
     # Rates and times.
     Rule(name="declared-schedule", column="lr", figure=off_schedule, code="off-schedule", must=("at most",), bound=1e-6,
          ge=0, doc="the share of the peak by which a sample is off", levers=("the last up", "the first down"),
-         options=Scheduled, min_samples=2, guards=(genuine(), RISING, FINITE),
+         options=SCHEDULED, min_samples=2, guards=(genuine(), RISING, FINITE),
          checks=lambda of: [] if of.total_steps > of.warmup_steps else ["total_steps must exceed warmup_steps"]),
     Rule(name="steady-rate", version=2, column="tokens_per_sec", figure=spread, code="unsteady", must=("at most",),
          bound=0.2, ge=0, doc="the standard deviation over the mean", min_samples=20,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, record_of
-from weighbridge.clauses.mutations import Breaks
+from weighbridge.clauses.mutations import Breaks, Change
 from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, replace
-from weighbridge.gates.families.command_cases import NONZERO, cut_short
+from weighbridge.gates.command_succeeds import NONZERO, cut_short
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
 _breaks = Breaks(need="outcome", row=CommandOutcome)
@@ -84,9 +84,6 @@ def check(limits: Limits, measure: Measure) -> list[str]:
         *(["names: an empty word is in every output"] if empty else []),
         *cut_short(measure.timeout_s, limits.within_s),
     ]
-
-
-Change: TypeAlias = Callable[[CommandOutcome, Limits], Fields | None]
 
 
 def _lacking(at: int) -> Change:

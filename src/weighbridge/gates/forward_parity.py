@@ -17,8 +17,7 @@ from weighbridge.clauses.error_words import likely, place_of, related
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core import Fields, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families import local_errors
-from weighbridge.gates.families.local_errors import Limits, Measure, allowed, detectable, known, lacks, share_of
-from weighbridge.gates.trials.forward_trials import CODES, MUTATIONS
+from weighbridge.gates.families.local_errors import Limits, allowed, detectable, known, lacks, share_of
 from weighbridge.quantities.forward import ForwardError
 
 END_TO_END = 3.0  # times the trusted run's error: where two errors end to end differ
@@ -358,5 +357,5 @@ KIND = Kind(
     name="forward-parity", version=6, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
     recordable=("candidate",), limits=Limits,
     needs={"points": Need("forward_errors", of=("reference", "candidate"), options=("weights",))},
-    measure=Measure, codes=CODES, judge=judge, mutations=MUTATIONS,
+    measure=local_errors.MEASURE, codes=local_errors.CODES, judge=judge, mutations=local_errors.MUTATIONS,
 )  # fmt: skip

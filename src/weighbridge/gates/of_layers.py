@@ -7,14 +7,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole, listed
-from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, rows_of, with_rows
+from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, rows_of, settings, with_rows
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind
+from weighbridge.figures import layer_norms
 from weighbridge.figures.figure import middle
-from weighbridge.figures.layer_norms import arrived, used
 from weighbridge.gates.families.levers import Moved
 from weighbridge.gates.families.rule import BoundedFigure
 from weighbridge.quantities.tensor_courses import Role, TensorCourse
@@ -27,23 +27,7 @@ Rows: TypeAlias = tuple[TensorCourse, ...]
 Lever: TypeAlias = Callable[[Any], Moved]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """What is measured of the run."""
-
-    steps: Annotated[tuple[int, int] | None, Doc("first and last step that are looked at; all without it")] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spared:
-    """Which tensors are not judged."""
-
-    exempt: Annotated[tuple[str, ...], Doc("globs of tensors that are not judged", tight="down")] = ()
-
-
-def exempt_by(limits: Any) -> tuple[str, ...]:
-    """Return the globs of tensors that limits leave out."""
-    return limits.exempt if isinstance(limits, Spared) else ()
+MEASURE = settings(steps=(tuple[int, int] | None, Doc("first and last step that are looked at; all without it"), None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +45,12 @@ class LayerRule(BoundedFigure):
     def kind(self) -> Kind[Any]:
         """Return the kind that this rule is."""
         least = Doc("steps that there must be", ge=1, must="at least", moves=_ends)
-        more = ("min_steps", Annotated[int, least], self.min_steps)
         own = {"one-layer": Outcome.BLOCKED} if self.layers else {}
         return Kind(
             name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
-            needs={LAYERS: Need("layer_course", of=("run",), options=("steps",))}, measure=Measure,
+            needs={LAYERS: Need("layer_course", of=("run",), options=("steps",))}, measure=MEASURE,
             window=lambda _, measure: measure.steps, families=("of-layers",), judge=ClauseJudge(self._clauses),
-            limits=self.limits(more, moves=lambda must: self.moves(must, self.levers, self._value, lambda *_: PLACE)),
+            limits=self.limits(self.levers, lambda *_: PLACE, min_steps=(int, least, self.min_steps)),
             codes={
                 self.code: Outcome.FAIL, "norms-not-finite": Outcome.FAIL, **own,
                 **dict.fromkeys(("too-few-steps", "norms-repeat", "steps-not-looked-at"), Outcome.BLOCKED),
@@ -81,46 +64,31 @@ class LayerRule(BoundedFigure):
         wrong = BoundedFigure.check(self, limits, measure)
         return [*wrong, "min_steps must be in_a_row or more"] if short else wrong
 
-    def _judged(self, evidence: Evidence, limits: Any) -> Rows:
-        rows, exempt = rows_of(evidence, LAYERS, TensorCourse), exempt_by(limits)
-        return tuple(row for row in rows if row.role not in self.spares and not listed(row.tensor, exempt))
-
-    def _value(self, evidence: Evidence, limits: Any) -> float:
-        return self.figure(self._judged(evidence, limits), limits).value
+    def inputs(self, evidence: Evidence, limits: Any) -> list[Rows]:
+        """Return the rows that are judged."""
+        rows, exempt = rows_of(evidence, LAYERS, TensorCourse), getattr(limits, "exempt", ())
+        return [tuple(row for row in rows if row.role not in self.spares and not listed(row.tensor, exempt))]
 
     def _clauses(self, limits: Any) -> Sequence[Clause]:
-        must, bound = self.bound_of(limits)
-
-        def enough(evidence: Evidence) -> tuple[float, Fields]:
-            found = self.figure.samples(self._judged(evidence, limits), limits)
-            return found, {"samples": found, "needed": limits.min_steps}
-
         def of_layers(evidence: Evidence) -> Fields | None:
             rows = rows_of(evidence, LAYERS, TensorCourse)
             layers = {row.layer for row in rows} - {""}
             found = {"tensors": len(rows), "layers": len(layers), "needed": self.layers}
             return {**found, "first": rows[0].tensor} if rows and len(layers) < self.layers else None
 
-        def read(evidence: Evidence) -> tuple[float, Fields]:
-            rows = self._judged(evidence, limits)
-            found = self.figure(rows, limits)
-            of = self.figure.samples(rows, limits)
-            return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, **found.more}
-
         return (
             *([Requires(code="one-layer", lacking=of_layers)] if self.layers else []),
-            Whole(code="too-few-steps", place=lambda _: PLACE, read=enough, must="at least", bound=limits.min_steps,
-                  outcome=Outcome.BLOCKED),
+            self.enough("too-few-steps", limits, lambda _: PLACE, limits.min_steps),
             Requires(code="norms-repeat", lacking=_repeated),
             Requires(code="steps-not-looked-at", lacking=_hole),
             Whole(code="norms-not-finite", place=lambda _: PLACE, read=_not_finite, must="at most", bound=0),
-            Whole(code=self.code, place=lambda _: PLACE, read=read, must=must, bound=bound),
-        )  # fmt: skip
+            self.bounded(limits, lambda _: PLACE),
+        )
 
 
 def _repeated(evidence: Evidence) -> Fields | None:
     """Return how few numbers the gradients are, as they arrived or as they were used."""
-    for gradients in (arrived, used):
+    for gradients in (layer_norms.arrived, layer_norms.used):
         values = [one for row in rows_of(evidence, LAYERS, TensorCourse) for one in gradients(row) if one]
         if (distinct := len(set(values))) < DISTINCT * len(values):
             return {"norms": len(values), "distinct": distinct}

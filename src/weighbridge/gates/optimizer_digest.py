@@ -1,10 +1,10 @@
 """optimizer-digest: is the digest that an epoch states not a formula of its seed, its number and its tokens?"""
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 from weighbridge.clauses.clause import ClauseJudge, Each, Requires
-from weighbridge.clauses.kind import Kind, Need, NoOptions, rows_of
+from weighbridge.clauses.kind import Kind, Need, NoOptions, rows_of, settings
 from weighbridge.clauses.mutations import in_rows
 from weighbridge.core import Doc, Outcome, SubjectKind, plain
 from weighbridge.quantities.runs import StatedDigest
@@ -12,15 +12,9 @@ from weighbridge.quantities.runs import StatedDigest
 NEED, FORMULA = "digests", "formula"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """Which digests are looked at."""
-
-    column: Annotated[str, Doc("the column of digests")] = "optimizer_state_sha"
-
-
 KIND: Kind[Any] = Kind(
-    name="optimizer-digest", version=1, roles={"run": SubjectKind.RUN}, limits=NoOptions, measure=Measure,
+    name="optimizer-digest", version=1, roles={"run": SubjectKind.RUN}, limits=NoOptions,
+    measure=settings(column=(str, Doc("the column of digests"), "optimizer_state_sha")),
     needs={NEED: Need("digest_formulas", of=("run",), options=("column",))},
     codes={"no-digest": Outcome.BLOCKED, FORMULA: Outcome.FAIL},
     judge=ClauseJudge(lambda _limits: (

@@ -2,36 +2,27 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import dataclass, replace
 
-from weighbridge.clauses.kind import Evidence, Numbers, record_of
-from weighbridge.core import Doc, Fields, Offence, dataclass, replace
+from weighbridge.clauses.kind import Evidence, Numbers, record_of, settings
+from weighbridge.core import Doc, Fields, Offence
 from weighbridge.figures.progress import epochs, steps_off, tokens_per_parameter
-from weighbridge.gates.families.rule import RecordRule
+from weighbridge.gates.families.rule import ProgressRule
 from weighbridge.quantities.runs import CorpusProgress
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfSize:
-    """How large the model is."""
-
-    parameters: Annotated[int, Doc("parameters; `where: {parameters: …}` holds them to the run", ge=1, le=10**15)]
-
-
-STEPS = RecordRule(
-    name="steps-asked", quantity="corpus_progress", record=CorpusProgress, place="steps", figure=steps_off,
-    code="other-steps", unknown="unknown-steps", must=("at most",), bound=0, ge=0, le=10**9,
-    levers=("taken_steps up", "requested_steps up"), doc="the number of steps more, or fewer, than were asked for",
+OF_SIZE = settings(parameters=(int, Doc("parameters; `where: {parameters: …}` holds them to the run", ge=1, le=10**15)))
+STEPS = ProgressRule(
+    name="steps-asked", place="steps", figure=steps_off, code="other-steps", unknown="unknown-steps", bound=0, ge=0,
+    must=("at most",), le=10**9, levers=("taken_steps up", "requested_steps up"),
+    doc="the number of steps more, or fewer, than were asked for",
 )  # fmt: skip
 TOKENS = (
-    RecordRule(
-        name="declared-epochs", quantity="corpus_progress", record=CorpusProgress, place="tokens", figure=epochs,
-        code="too-often", unknown="unknown-corpus", must=("at most",), ge=0, doc="the number of passes over the corpus",
-        levers=("tokens up", "corpus_tokens down")),
-    RecordRule(
-        name="token-budget", quantity="corpus_progress", record=CorpusProgress, place="tokens",
-        figure=tokens_per_parameter, code="too-few", unknown="unknown-tokens", must=("at least",), bound=20.0, ge=0.01,
-        levers=("tokens down",), doc="the number of tokens for each parameter", options=OfSize),
+    ProgressRule(name="declared-epochs", place="tokens", figure=epochs, code="too-often", unknown="unknown-corpus",
+                 must=("at most",), ge=0, levers=("tokens up", "corpus_tokens down"),
+                 doc="the number of passes over the corpus"),
+    ProgressRule(name="token-budget", place="tokens", figure=tokens_per_parameter, code="too-few", options=OF_SIZE,
+                 unknown="unknown-tokens", must=("at least",), bound=20.0, ge=0.01, levers=("tokens down",),
+                 doc="the number of tokens for each parameter"),
 )  # fmt: skip
 
 

@@ -1,12 +1,12 @@
 """Kinds over the files that a run announced: its analysis checkpoints, its checkpoints to resume from, its probes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Each, Requires, Whole
-from weighbridge.clauses.kind import Evidence, Kind, Need, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, Need, rows_of, settings
 from weighbridge.clauses.mutations import Breaks, Moves, table_moves
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind
 from weighbridge.quantities.runs import FileState, RunFile, interval, is_scheduled, scheduled
@@ -67,23 +67,28 @@ def _moves(name: str, code: str, change: Callable[[Rows, Any], Rows | None], *at
     return table_moves(name, code, FILES, RunFile, change=change, outcome=outcome, places=frozenset(at))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cadence:
-    """How many may be missing, and how far apart they may be."""
-
-    at_most_missing: Annotated[
+CADENCE = settings(
+    at_most_missing=(
         int,
         Doc("steps of the schedule without a file", ge=0, le=10**6, must="at most",
             moves=_moves("files taken away", "missing", _thinned, SCHEDULE)),
-    ] = 0  # fmt: skip
-    at_most_gap: Annotated[
+        0,
+    ),
+    at_most_gap=(
         float,
         Doc("distance of two files, in the steps that the schedule has there", gt=0, le=10**6, must="at most",
             moves=_moves("a run that went on", "gap", _stretched, GAPS)),
-    ] = 2.0  # fmt: skip
+        2.0,
+    ),
+)  # fmt: skip
+MORE = Breaks(need=FILES, row=RunFile).beyond(("one more is kept", "too-many", lambda _, __, value: {"earlier": value}))
+OLDER = "earlier checkpoints that are there when the next one is whole"
+KEPT = settings(at_most=(int, Doc(OLDER, ge=1, le=10**6, must="at most", moves=MORE), 3))
+FEWER = _moves("fewer probes", "too-few-probes", lambda rows, few: [replace(one, probes=few) for one in rows])
+PROBED = settings(at_least=(int, Doc("probes", ge=1, le=10**6, must="at least", moves=FEWER), 10))
 
 
-def _cadence(limits: Cadence, of: Of) -> Sequence[Clause]:
+def _cadence(limits: Any, of: Of) -> Sequence[Clause]:
     def missing(evidence: Evidence) -> tuple[float, Fields]:
         rows = rows_of(evidence, FILES, RunFile)
         lacking, may = _lacking(rows), limits.at_most_missing
@@ -103,43 +108,17 @@ def _cadence(limits: Cadence, of: Of) -> Sequence[Clause]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """How many may be kept."""
-
-    at_most: Annotated[
-        int,
-        Doc(
-            "earlier checkpoints that are there when the next one is whole", ge=1, le=10**6, must="at most",
-            moves=Breaks(need=FILES, row=RunFile).beyond(
-                ("one more is kept", "too-many", lambda _row, _limits, value: {"earlier": value})),
-        ),
-    ] = 3  # fmt: skip
-
-
-def _kept(limits: Kept, of: Of) -> Sequence[Clause]:
+def _kept(limits: Any, of: Of) -> Sequence[Clause]:
     few = Bounded(code="too-many", need=FILES, row=RunFile, value=lambda row: row.earlier, must="at most",
                   bound=limits.at_most)  # fmt: skip
     return of("pruned-early"), few, of("not-whole"), of("unread")
 
 
-def _most(evidence: Evidence, _limits: Kept) -> Fields:
+def _most(evidence: Evidence, _limits: Any) -> Fields:
     return {"most": max((row.earlier or 0 for row in rows_of(evidence, FILES, RunFile)), default=0)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """How many probes there must be."""
-
-    at_least: Annotated[
-        int,
-        Doc("probes", ge=1, le=10**6, must="at least",
-            moves=_moves("fewer probes", "too-few-probes",
-                         lambda rows, few: [replace(one, probes=few) for one in rows])),
-    ] = 10  # fmt: skip
-
-
-def _probed(limits: Probed, of: Of) -> Sequence[Clause]:
+def _probed(limits: Any, of: Of) -> Sequence[Clause]:
     def fewest(evidence: Evidence) -> tuple[float, Fields]:
         found = min(row.probes or 0 for row in rows_of(evidence, FILES, RunFile))
         return found, {"probes": found, "needed": limits.at_least}
@@ -168,11 +147,11 @@ OF_CHECKPOINTS: tuple[Fault, ...] = (
     ("none that can be read", "unread", {"state": FileState.UNKNOWN}),
 )
 KINDS = (
-    _kind("snapshot-cadence", "analysis", Cadence, OF_SNAPSHOTS, _cadence, "gap", "missing",
+    _kind("snapshot-cadence", "analysis", CADENCE, OF_SNAPSHOTS, _cadence, "gap", "missing",
           blocked=("no-analysis", *(code for _, code, _ in OF_SNAPSHOTS))),
-    _kind("checkpoint-retention", "checkpoint", Kept, OF_CHECKPOINTS, _kept, "too-many", "pruned-early", "not-whole",
+    _kind("checkpoint-retention", "checkpoint", KEPT, OF_CHECKPOINTS, _kept, "too-many", "pruned-early", "not-whole",
           blocked=("no-checkpoints", "unread"), figures=_most),
-    _kind("sealed-probes", "probes", Probed, OF_PROBES, _probed, "probes-changed", "probes-gone",
+    _kind("sealed-probes", "probes", PROBED, OF_PROBES, _probed, "probes-changed", "probes-gone",
           blocked=("no-probes", "not-sealed", "not-asked", "too-few-probes")),
 )  # fmt: skip
 KIND = {one.name: one for one in KINDS}

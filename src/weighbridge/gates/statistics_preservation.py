@@ -7,11 +7,11 @@ tensor moves them. What passes is near, and not shown to be the same.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, every_figure_is_known
-from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of, settings
 from weighbridge.clauses.mutations import column_moves
 from weighbridge.core import Doc, Fields, SubjectKind, dataclass
 from weighbridge.gates.families.tensor_pairs import Look
@@ -34,28 +34,14 @@ class Bound:
     exempt: Annotated[tuple[str, ...], Doc("globs of tensors that this does not hold", tight="down")] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How near the source each statistic must be."""
-
-    bounds: Annotated[tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up")]
+def _both(statistic: str) -> Callable[[MomentChanges], Fields]:
+    return lambda row: {"was": row.source.get(statistic), "now": row.candidate.get(statistic)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change(Bounded[MomentChanges]):
-    """The change of one statistic of every promised tensor is within a bound."""
-
-    def wrong(self, row: MomentChanges) -> Fields | None:
-        """Return the change, both values and the bound, or None."""
-        found = Bounded.wrong(self, row)
-        statistic = str(self.figures["statistic"])
-        return found and {**found, "was": row.source.get(statistic), "now": row.candidate.get(statistic)}
-
-
-def clauses(limits: Limits) -> Sequence[Clause]:
+def clauses(limits: Any) -> Sequence[Clause]:
     """Return each bound of each tensor that it names; then that every glob names one, and every change is known."""
     bounded = [
-        Change(
+        Bounded(
             code="changed",
             need="changes",
             row=MomentChanges,
@@ -65,6 +51,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
             names=(one.tensors,),
             exempt=one.exempt,
             figures={"statistic": one.statistic, "glob": one.tensors},
+            more=_both(one.statistic),
         )
         for one in limits.bounds
     ]
@@ -77,12 +64,12 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     return (*bounded, Requires(code="names-nothing", lacking=idle), every_figure_is_known("not-measured", bounded))
 
 
-KIND = Kind(
+KIND: Kind[Any] = Kind(
     name="statistics-preservation",
     version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename"))},
-    limits=Limits,
+    limits=settings(bounds=(tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up"))),
     measure=Look,
     codes=codes("changed", blocked=("not-measured", "names-nothing")),
     judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),

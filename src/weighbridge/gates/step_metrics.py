@@ -16,7 +16,7 @@ from weighbridge.clauses.kind import Evidence, Kind, Need, Numbers, blocked, cod
 from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, dataclass, field, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import LOOKED_AT, ColumnBasis, basis_of
-from weighbridge.gates.families.run_columns import SPEED, speed_moves
+from weighbridge.gates.families.run_columns import at_most_speed
 from weighbridge.gates.trials import column_trials as trials
 from weighbridge.gates.trials.column_trials import NEED, STEP
 from weighbridge.quantities.runs import StepColumn, StepOrder
@@ -57,9 +57,7 @@ class Limits:
     allow_undecided: Annotated[
         tuple[str, ...], Doc("columns, each by its own name, that may be too short to tell from uniform noise")
     ] = ()
-    max_flops_per_s: Annotated[
-        float, Doc(SPEED, unit="1/s", ge=1e12, le=1e21, must="at most", moves=speed_moves(Outcome.FAIL))
-    ] = column_basis.MOST_FLOPS_PER_S
+    max_flops_per_s: Annotated[float, at_most_speed(Outcome.FAIL)] = column_basis.MOST_FLOPS_PER_S
     rate_tolerance: Annotated[float, Doc(TOLERANCE, gt=0, le=0.5, tight="down", moves=trials.RATE)] = 0.05
 
 

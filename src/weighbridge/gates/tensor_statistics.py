@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
-from weighbridge.clauses.kind import Kind, Need, codes
+from weighbridge.clauses.kind import Kind, Need, codes, settings
 from weighbridge.clauses.mutations import Moves, column_moves
 from weighbridge.core import Doc, SubjectKind, dataclass
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
@@ -34,14 +34,7 @@ class Bound:
     at_most: Annotated[float | None, Doc("inclusive", ge=-MOST, le=MOST, must="at most", moves=_moved("above"))] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What each role's statistics must be."""
-
-    bounds: Annotated[tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up")]
-
-
-def clauses(limits: Limits) -> Sequence[Clause]:
+def clauses(limits: Any) -> Sequence[Clause]:
     """Return each bound of each tensor that it names; then that every glob names one, and every figure is known."""
     bounded = [
         Bounded(
@@ -66,7 +59,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     )
 
 
-def check(limits: Limits, _measure: object) -> list[str]:
+def check(limits: Any, _measure: object) -> list[str]:
     """Return which bounds bound nothing, or cannot be met."""
     wrong = []
     for at, bound in enumerate(limits.bounds):
@@ -77,12 +70,12 @@ def check(limits: Limits, _measure: object) -> list[str]:
     return wrong
 
 
-KIND = Kind(
+KIND: Kind[Any] = Kind(
     name="tensor-statistics",
     version=3,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"moments": Need("tensor_moments", of=("candidate",))},
-    limits=Limits,
+    limits=settings(bounds=(tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up"))),
     codes=codes("below", "above", blocked=("not-measured", "names-nothing")),
     judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
     check=check,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole
+from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole, listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, dataclass
@@ -24,7 +24,7 @@ def _anywhere(globs: Sequence[str]) -> tuple[str, ...]:
 
 def _named(evidence: Evidence, globs: Sequence[str]) -> list[ReportedTest]:
     rows = rows_of(evidence, TESTS, ReportedTest)
-    return [row for row in rows if any(fnmatchcase(row.name, glob) for glob in _anywhere(globs))]
+    return [row for row in rows if listed(row.name, _anywhere(globs))]
 
 
 def _fewer(limit: Limit) -> Iterator[Mutation[Any]]:
@@ -99,7 +99,7 @@ _breaks = Breaks(
     row=ReportedTest,
     blocked=BLOCKED,
     why="no named test there",
-    spares=lambda row, limits, _: not any(fnmatchcase(row.name, glob) for glob in _anywhere(limits.tests)),
+    spares=lambda row, limits, _: not listed(row.name, _anywhere(limits.tests)),
 )
 
 KIND = Kind(

@@ -7,39 +7,34 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Elements a block, by block type.
-BLOCK: Mapping[str, int] = {
-    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"), 32),
-    "NVFP4": 64,
-    **dict.fromkeys(("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "TQ1_0", "TQ2_0"), 256),
-    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), 256),
-}
+# By type: the elements of a block; the relative RMSE of normally distributed values, measured (real weights make up to
+# 1.1 times as much, and about 1.4 times at most with an importance matrix); the share of a tensor's codes that may not
+# be the nearest to its values under the file's own scales, measured (above what the quantiser makes with any
+# importances and of values rounded to BF16 before, below what 2 % of noise makes; none where there is no nearest code);
+# and what stands in where rows are not whole blocks of 256, in newer and older versions, else IQ4_NL
+# (spec/conversions.md).
+TYPES = """
+Q8_0 32 0.0054 0.05; Q6_K 256 0.0178 0.015 Q8_0; Q5_K 256 0.0361 0.008 Q5_1; Q5_1 32 0.0378 0.025;
+Q5_0 32 0.0427 0.025; Q4_K 256 0.0713 0.003 Q5_0; IQ4_NL 32 0.0762 0.003; IQ4_XS 256 0.0768 0.004;
+Q4_1 32 0.0782 0.02; Q4_0 32 0.0859 0.02; NVFP4 64 0.103 0.009; MXFP4 32 0.114 0.009;
+Q3_K 256 0.151 0.0015 Q4_0 IQ4_NL; IQ3_S 256 0.167 0.0005; IQ3_XXS 256 0.214 5e-5; IQ2_S 256 0.249 0.0005;
+Q2_K 256 0.297 0.0005 Q4_0 IQ4_NL; IQ2_XS 256 0.3 5e-5; IQ2_XXS 256 0.344 5e-5; IQ1_M 256 0.452 -; IQ1_S 256 0.486 -;
+TQ1_0 256 0.807 0.0015 Q4_0 IQ4_NL; TQ2_0 256 0.807 0.0015 Q4_0 IQ4_NL
+"""
+_BY_TYPE = {dtype: figures for dtype, *figures in map(str.split, TYPES.split(";"))}
+BLOCK: Mapping[str, int] = {dtype: int(one[0]) for dtype, one in _BY_TYPE.items()}
 REQUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
 
 # Of these, the types whose quantiser takes no importance matrix: their bytes follow from the values alone.
 UNWEIGHTED = ("Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
 
-# Relative RMSE of normally distributed values in each type, measured. Real weights make up to 1.1 times as much, and
-# about 1.4 times at most with an importance matrix (spec/conversions.md).
-TYPICAL_ERROR: Mapping[str, float] = {
-    "Q8_0": 0.0054, "Q6_K": 0.0178, "Q5_K": 0.0361, "Q5_1": 0.0378, "Q5_0": 0.0427, "Q4_K": 0.0713, "IQ4_NL": 0.0762,
-    "IQ4_XS": 0.0768, "Q4_1": 0.0782, "Q4_0": 0.0859, "NVFP4": 0.103, "MXFP4": 0.114, "Q3_K": 0.151, "IQ3_S": 0.167,
-    "IQ3_XXS": 0.214, "IQ2_S": 0.249, "Q2_K": 0.297, "IQ2_XS": 0.300, "IQ2_XXS": 0.344, "IQ1_M": 0.452,
-    "IQ1_S": 0.486, "TQ1_0": 0.807, "TQ2_0": 0.807,
-}  # fmt: skip
+TYPICAL_ERROR: Mapping[str, float] = {dtype: float(one[1]) for dtype, one in _BY_TYPE.items()}
 MARGIN = 1.5
 BOUND: Mapping[str, float] = {dtype: MARGIN * error for dtype, error in TYPICAL_ERROR.items()}
 LOST_SHARE = 1e-9  # of the squared values; one block of a large tensor is more, scales that underflow are far less
 
-# Share of a tensor's codes that may not be the nearest to its values under the file's own scales, measured: above what
-# the quantiser makes with any importances and of values rounded to BF16 before, below what 2 % of noise makes. Types
-# that are not here have no nearest code; of those in SIGNED, the wrong signs are counted alone (spec/conversions.md).
-NOT_NEAREST: Mapping[str, float] = {
-    "Q8_0": 0.05, "Q6_K": 0.015, "Q5_K": 0.008, "Q5_1": 0.025, "Q5_0": 0.025, "Q4_K": 0.003, "IQ4_NL": 0.003,
-    "IQ4_XS": 0.004, "Q4_1": 0.02, "Q4_0": 0.02, "NVFP4": 0.009, "MXFP4": 0.009, "Q3_K": 0.0015, "IQ3_S": 0.0005,
-    "IQ3_XXS": 5e-5, "IQ2_S": 0.0005, "Q2_K": 0.0005, "IQ2_XS": 5e-5, "IQ2_XXS": 5e-5, "TQ1_0": 0.0015, "TQ2_0": 0.0015,
-}  # fmt: skip
-SIGNED = ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS")
+NOT_NEAREST: Mapping[str, float] = {dtype: float(one[2]) for dtype, one in _BY_TYPE.items() if one[2] != "-"}
+SIGNED = ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS")  # of whose codes the wrong signs are counted alone
 
 STANDS_IN: Mapping[str, str] = {"Q5_1": "Q5_K"}  # where a row is not whole blocks of 256, and less precise than it
 TERNARY = ("TQ1_0", "TQ2_0")
@@ -70,12 +65,7 @@ TQ2_0 37 TQ2_0 embd:Q4_K; MXFP4_MOE 38 MXFP4; NVFP4 39 NVFP4
 """
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4": "MXFP4_MOE"}  # as llama-quantize takes them
 ROUNDED_TYPES = {"F16": 1, "BF16": 32}  # numbers of files that are rounded throughout
-FALLBACK: Mapping[str, tuple[str, ...]] = {  # where rows are not whole blocks of 256, in newer and older versions
-    **dict.fromkeys(("Q2_K", "Q3_K", "TQ1_0", "TQ2_0"), ("Q4_0", "IQ4_NL")),
-    "Q4_K": ("Q5_0",),
-    "Q5_K": ("Q5_1",),
-    "Q6_K": ("Q8_0",),
-}
+FALLBACK = {dtype: tuple(one[3:]) for dtype, one in _BY_TYPE.items() if one[3:]}
 EXPERTS_ALONE = ("MXFP4", "NVFP4")  # of which a mixture is made, and the rest is Q8_0 or stays as it is
 KINDS = (  # first that fits
     *((r"output\.weight", "head"), (r"(per_layer_)?token_embd\.weight", "embd"), (r".*attn_(v|qkv|kv_b)\.weight", "v")),

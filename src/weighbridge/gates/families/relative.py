@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar
+from typing import Any, TypeAlias
 
-from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
-from weighbridge.clauses.row_by_row import Compared
+from weighbridge.clauses.kind import (
+    Evidence,
+    Mutated,
+    Mutation,
+    Need,
+    Numbers,
+    rows_of,
+    series_of,
+    with_rows,
+    with_value,
+)
 from weighbridge.core import Doc, Outcome, Series, dataclass, field
 from weighbridge.gates.families.run_columns import SAMPLES
 from weighbridge.quantities.facts import Fact
@@ -17,6 +26,7 @@ from weighbridge.quantities.facts import Fact
 OTHER, BASELINE, FACTS = "other", "baseline", "facts"
 COLUMN, LN_VOCAB, VOCAB = "column:", "ln_vocab", "vocab"
 FORM = "value, first, previous, baseline, ln_vocab or column:NAME"
+RELATIVE_TO = (str, Doc(FORM, pattern=r"value|first|previous|baseline|ln_vocab|column:[^\n]+"), "value")
 REFERENCES: Mapping[str, Need] = {
     OTHER: Need(
         "step_series",
@@ -31,11 +41,8 @@ REFERENCES: Mapping[str, Need] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelativeTo:
-    """What samples are compared with."""
-
-    relative_to: Annotated[str, Doc(FORM, pattern=r"value|first|previous|baseline|ln_vocab|column:[^\n]+")] = "value"
+# What a sample is compared with: nothing, a number, or None for a sample that is not compared.
+Compared: TypeAlias = Callable[[int, float, Numbers], tuple[float, ...] | None]
 
 
 def reference(evidence: Evidence) -> list[Series]:
@@ -64,7 +71,7 @@ def beside(one: Series, steps: Sequence[int], *, latest: bool) -> Sequence[float
 
 def _zeroed(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
     need = next((need for need in (OTHER, BASELINE) if need in evidence), SAMPLES)
-    if limits.relative_to in ("value", LN_VOCAB):
+    if getattr(limits, "relative_to", OTHER) in ("value", LN_VOCAB):
         return "nothing that is logged is its reference"
     at = _first(evidence, need, limits)
     series = series_of(evidence, need)
@@ -112,78 +119,57 @@ _ITSELF = Mutation("the run as its own baseline", "same-run", _itself, Outcome.B
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What a rule needs to compare its column, and how trials take that away; its options say `relative_to`."""
+    """What a rule needs to compare its column, and how trials take that away; `to` is what its limits need not say."""
 
     needs: Mapping[str, Need] = field(default_factory=dict)
     mutations: tuple[Mutation[Any], ...] = ()
     codes: tuple[str, ...] = ("no-reference",)
     family: str
+    to: str = ""
     sparse: bool = False  # what is judged is where there is a reference
     latest: bool = False  # whether a sample of the reference stands for the steps after it
 
+    def given(self, limits: Any) -> str:
+        """Return what samples are compared with under these limits."""
+        return self.to or str(limits.relative_to)
 
-ALONE = Comparison(codes=(), family="")
+    def compared(self, limits: Any, evidence: Evidence) -> Compared | None:
+        """Return what each sample is compared with; None where that cannot be known yet."""
+        given = self.given(limits)
+        kept: list[float] = []
+        if given == "value":
+            return lambda _step, _value, _numbers: ()
+        if given in ("first", "previous"):
+            return lambda _step, value, _numbers: _own(kept, value, first=given == "first")
+        if FACTS in evidence:
+            known = [one.value[0] for one in reference(evidence) if one.value]
+            return (lambda _step, _value, _numbers: (known[0],)) if known else None
+        absent = None if self.sparse else (math.nan,)
+        if BASELINE in evidence:
+            (base,) = reference(evidence)
+            by_step = dict(zip(base.step, base.value, strict=True))
+            return lambda step, _value, _numbers: (by_step[step],) if step in by_step else absent
+        name = evidence[OTHER].at if OTHER in evidence else given[len(COLUMN) :]
+        return lambda _step, _value, numbers: (numbers[name],) if name in numbers else absent
+
+
+def _with_column(column: str, *mutations: Mutation[Any], **more: Any) -> Comparison:
+    needs = {OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": column})}
+    return Comparison(needs=needs, mutations=(_ZEROED, *mutations), to=f"{COLUMN}{column}", **more)
+
+
+ALONE = Comparison(codes=(), family="", to="value")
 AS_GIVEN = Comparison(
     needs=REFERENCES,
     mutations=(_ZEROED, _LEFT_OUT, _UNKNOWN, _ITSELF),
     codes=("no-reference", "same-run"),
     family="relative",
 )
-WITH_VOCABULARY = Comparison(needs={FACTS: Need("facts", of=("run",))}, mutations=(_UNKNOWN,), family="vocabulary")
-WITH_LOSS = Comparison(
-    needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "loss"})},
-    mutations=(_ZEROED, _NO_LOSS),
-    family="beside-loss",
-    latest=True,
+WITH_VOCABULARY = Comparison(
+    needs={FACTS: Need("facts", of=("run",))}, mutations=(_UNKNOWN,), family="vocabulary", to=LN_VOCAB
 )
-
-WHERE_LOOKED = Comparison(
-    needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "own_loss"})},
-    mutations=(_ZEROED,),
-    family="beside-own-loss",
-    sparse=True,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToVocabulary:
-    """A comparison with what a model loses that knows nothing."""
-
-    relative_to: ClassVar[str] = LN_VOCAB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToLoss:
-    """A comparison with the loss."""
-
-    relative_to: ClassVar[str] = f"{COLUMN}loss"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToOwnLoss:
-    """A comparison with the loss that the recorder took of the logits."""
-
-    relative_to: ClassVar[str] = f"{COLUMN}own_loss"
-
-
-def compared_with(relative: Comparison, limits: Any, evidence: Evidence) -> Compared | None:
-    """Return what each sample is compared with; None where that cannot be known yet."""
-    given = getattr(limits, "relative_to", "value") if relative.codes else "value"
-    kept: list[float] = []
-    if given == "value":
-        return lambda _step, _value, _numbers: ()
-    if given in ("first", "previous"):
-        return lambda _step, value, _numbers: _own(kept, value, first=given == "first")
-    if FACTS in evidence:
-        known = [one.value[0] for one in reference(evidence) if one.value]
-        return (lambda _step, _value, _numbers: (known[0],)) if known else None
-    absent = None if relative.sparse else (math.nan,)
-    if BASELINE in evidence:
-        (base,) = reference(evidence)
-        by_step = dict(zip(base.step, base.value, strict=True))
-        return lambda step, _value, _numbers: (by_step[step],) if step in by_step else absent
-    name = evidence[OTHER].at if OTHER in evidence else given[len(COLUMN) :]
-    return lambda _step, _value, numbers: (numbers[name],) if name in numbers else absent
+WITH_LOSS = _with_column("loss", _NO_LOSS, family="beside-loss", latest=True)
+WHERE_LOOKED = _with_column("own_loss", family="beside-own-loss", sparse=True)
 
 
 def _own(kept: list[float], value: float, *, first: bool) -> tuple[float, ...] | None:

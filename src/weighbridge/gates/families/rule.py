@@ -6,45 +6,32 @@ break it moves as far as numbers go, so that a figure which does not look there 
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
-from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, record_of, series_of
-from weighbridge.clauses.mutations import Limit, Moves
-from weighbridge.clauses.row_by_row import RunningRule
-from weighbridge.core import Doc, Fields, Outcome, Record, Series, SubjectKind
-from weighbridge.figures.figure import Figure
+from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, Numbers, series_of, settings
+from weighbridge.clauses.mutations import Breaks, Limit, Moves
+from weighbridge.core import Doc, Fields, Offence, Outcome, Record, Series, SubjectKind
+from weighbridge.figures.figure import Figure, Push
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
-from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, compared_with, reference
+from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Compared, Comparison, beside, reference
 from weighbridge.gates.families.run_columns import COLUMNS, FINITE, OF_STEPS, SAMPLES, ColumnGuard
+from weighbridge.quantities.runs import CorpusProgress
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfEnds:
-    """Which samples a figure of both ends of a series compares."""
-
-    samples_each: Annotated[int, Doc("samples at each end whose medians are compared", ge=1, le=10_000)] = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfLevels:
-    """What a level is."""
-
-    median_of: Annotated[int, Doc("samples in a row whose median is a level", ge=1, le=10_000)] = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedFigure:
+class BoundedFigure(abc.ABC):
     """What every rule says: its figure, the bound on it, and how trials move it."""
 
     name: str
@@ -60,18 +47,17 @@ class BoundedFigure:
     checks: Callable[[Any], list[str]] = lambda _limits: []
     version: int = 1
 
-    def limits(self, *more: tuple[Any, ...], moves: Callable[[Must], Moves]) -> type:
+    def limits(self, levers: Mapping[str, Callable[[Any], Moved]], place: Any, **more: tuple[Any, ...]) -> type[Any]:
         """Return the limits: the bound under its name, the options of the figure, and `more`."""
-        named: list[tuple[Any, ...]] = []
+        several = len(self.must) > 1
+        number: Any = int if isinstance(self.bound, int) else float
+        default = [None] if several else [] if self.bound is None else [self.bound]
+        within: dict[str, Any] = {"unit": self.figure.unit, "gt": self.gt, "ge": self.ge, "le": self.le}
+        bounds: dict[str, tuple[Any, ...]] = {}
         for must in self.must:
-            number: Any = int if isinstance(self.bound, int) else float
-            within: dict[str, Any] = {"unit": self.figure.unit, "gt": self.gt, "ge": self.ge, "le": self.le}
-            doc = Doc(f"{self.doc} is {must} this", must=must, moves=moves(must), **within)
-            several = len(self.must) > 1
-            default = [None] if several else [] if self.bound is None else [self.bound]
-            named.append((self.key(must), Annotated[number | None if several else number, doc], *default))
-        named += more
-        return make_dataclass("Limits", named, bases=(self.options,), frozen=True, slots=True, kw_only=True)
+            doc = Doc(f"{self.doc} is {must} this", must=must, moves=self.moves(must, levers, place), **within)
+            bounds[self.key(must)] = (number | None if several else number, doc, *default)
+        return settings(self.options, **bounds, **more)
 
     def key(self, must: Must) -> str:
         """Return the name of a bound in contracts, with its unit: `at_most_ms`."""
@@ -87,7 +73,35 @@ class BoundedFigure:
         one = [] if len(given) == 1 else [f"give one of {' and '.join(map(self.key, self.must))}"]
         return [*one, *self.checks(limits)]
 
-    def moves(self, must: Must, levers: Mapping[str, Callable[[Any], Moved]], value: Any, place: Any) -> Moves:
+    @abc.abstractmethod
+    def inputs(self, evidence: Evidence, limits: Any) -> Sequence[Any]:
+        """Return what the figure is of."""
+
+    def value(self, evidence: Evidence, limits: Any) -> float:
+        """Return the figure."""
+        return self.figure(*self.inputs(evidence, limits), limits).value
+
+    def bounded(self, limits: Any, place: Callable[[Evidence], str], **said: Any) -> Whole:
+        """Return the clause that the figure is within its bound; what is `said` goes into its words."""
+        must, bound = self.bound_of(limits)
+
+        def read(evidence: Evidence) -> tuple[float, Fields]:
+            inputs = self.inputs(evidence, limits)
+            found, of = self.figure(*inputs, limits), self.figure.samples(inputs[0], limits)
+            return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, **said, **found.more}
+
+        return Whole(code=self.code, place=place, read=read, must=must, bound=bound)
+
+    def enough(self, code: str, limits: Any, place: Callable[[Evidence], str], least: int) -> Whole:
+        """Return the clause that the figure stands on so many samples at least."""
+
+        def read(evidence: Evidence) -> tuple[float, Fields]:
+            found = self.figure.samples(self.inputs(evidence, limits)[0], limits)
+            return found, {"samples": found, "needed": least}
+
+        return Whole(code=code, place=place, read=read, must="at least", bound=least, outcome=Outcome.BLOCKED)
+
+    def moves(self, must: Must, levers: Mapping[str, Callable[[Any], Moved]], place: Any) -> Moves:
         """Return the mutations of the bound: each lever, by the least that breaks it."""
 
         def moves(limit: Limit) -> Iterator[Mutation[Any]]:
@@ -99,7 +113,7 @@ class BoundedFigure:
                         return "not at these places"
 
                     def breaks(moved: Evidence) -> bool:
-                        found = value(moved, limits)
+                        found = self.value(moved, limits)
                         return math.isfinite(found) and not HOLDS[must](found, bound)
 
                     return Mutated(by_the_least(evidence, lever(limits), breaks), frozenset({at}))
@@ -107,6 +121,54 @@ class BoundedFigure:
                 yield Mutation(name, self.code, apply)
 
         return moves
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningRule:
+    """A rule that judges row by row; it says nothing more behind what leaves the rule itself without a verdict."""
+
+    column: str
+    codes: tuple[str, ...]  # that of the bound first
+    limits: Any
+    must: str
+    bound: float
+    figure: Figure
+    push: Push | None  # None: only what is no number is final
+    compared: Compared
+    needed: int
+    window: tuple[float, float]
+    last: float = -math.inf
+    silent: bool = False  # behind steps out of order
+    adrift: bool = False  # behind a reference that is none: only what is no number is found
+    steps: array[float] = field(default_factory=lambda: array("d"))  # until there are enough
+    enough: bool = False
+
+    def row(self, step: float | None, numbers: Numbers, _events: Sequence[Fields] = ()) -> Offence | None:
+        """Return that the figure of all samples so far is beyond the bound, or that this one is no number."""
+        value = numbers.get(self.column)
+        if self.silent or value is None or step is None or not step.is_integer():
+            return None
+        self.silent, self.last = step <= self.last, step
+        if not math.isfinite(value) and "not-finite" in self.codes and not self.silent:
+            return Offence(place=self.column, code="not-finite", figures={"step": int(step)})
+        if self.push is None or self.silent or self.adrift or not self.window[0] <= step <= self.window[1]:
+            return None
+        compared = self.compared(int(step), value, numbers)
+        self.adrift = compared is not None and not all(0 < one < math.inf for one in compared)
+        return None if self.adrift or compared is None else self._beyond(int(step), value, compared)
+
+    def _beyond(self, step: int, value: float, compared: tuple[float, ...]) -> Offence | None:
+        assert self.push
+        found = self.push(step, value, *compared)
+        if not self.enough:
+            self.steps.append(step)
+            of = Series(self.steps, self.steps)  # type: ignore[arg-type]  # the number of samples, not their values
+            self.enough = self.figure.samples(of, self.limits) >= self.needed
+        if not self.enough or found is None or HOLDS[self.must](found, self.bound):
+            return None
+        return Offence(
+            place=self.column, code=self.codes[0], figures={"step": step, "value": found, "bound": self.bound}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,14 +198,11 @@ class Rule(BoundedFigure):
         moved = {name: _in_samples(lever, window=self.window) for name, lever in levers.items()}
         least = Doc("samples that there must be", ge=1, must="at least", moves=run_columns.ends_early)
         steps = Doc("first and last step that are looked at; all without it")
-        more: list[tuple[Any, ...]] = []
-        if self.min_samples is not None:
-            more.append(("min_samples", Annotated[int, least], self.min_samples))
-        if self.window:
-            more.append(("steps", Annotated[tuple[int, int] | None, steps], self.looked_at))
+        more: dict[str, tuple[Any, ...]] = {}
+        more |= {} if self.min_samples is None else {"min_samples": (int, least, self.min_samples)}
+        more |= {"steps": (tuple[int, int] | None, steps, self.looked_at)} if self.window else {}
         blocked = dict.fromkeys(("too-few-samples", *self.relative.codes), Outcome.BLOCKED)
         baseline = ("baseline",) if any("baseline" in need.of for need in self.relative.needs.values()) else ()
-        column = ("column", Annotated[str, Doc(self.means)], self.column)
         return Kind(
             name=self.name,
             version=self.version,
@@ -153,8 +212,8 @@ class Rule(BoundedFigure):
                 COLUMNS: Need("step_columns", of=("run",)),
                 **self.relative.needs,
             },
-            limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
-            measure=make_dataclass("Measure", [column], frozen=True, kw_only=True),
+            limits=self.limits(moved, self.place, **more),
+            measure=settings(column=(str, Doc(self.means), self.column)),
             codes={
                 self.code: Outcome.FAIL,
                 **blocked,
@@ -181,7 +240,7 @@ class Rule(BoundedFigure):
     def _tripwire(self, evidence: Evidence, limits: Any, _measure: object) -> RunningRule | None:
         """Begin to judge row by row; None where no breach is final, or what samples are compared with is not known."""
         must, bound = self.bound_of(limits)
-        running, compared = self.figure.running, compared_with(self.relative, limits, evidence)
+        running, compared = self.figure.running, self.relative.compared(limits, evidence)
         if compared is None or not self._final:
             return None
         return RunningRule(
@@ -191,9 +250,8 @@ class Rule(BoundedFigure):
             window=(self._steps(limits) if self.window else None) or (-math.inf, math.inf),
         )  # fmt: skip
 
-    def _steps(self, limits: Any) -> tuple[int, int] | None:
-        steps: tuple[int, int] | None = getattr(limits, "steps", None)  # of this rule, or of its options
-        return steps
+    def _steps(self, limits: Any) -> Any:
+        return getattr(limits, "steps", None)  # of this rule, or of its options
 
     def _cut(self, evidence: Evidence, limits: Any) -> tuple[Evidence, Any]:
         """Return a part of a long column that trials need; a window then ends there."""
@@ -207,7 +265,8 @@ class Rule(BoundedFigure):
         narrower = last is not None and end != math.inf
         return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
 
-    def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
+    def inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
+        """Return the samples that are looked at, and what they are compared with."""
         samples = self._looked_at(evidence, limits)
         return [samples, *(Series(samples.step, one) for one in self._beside(evidence, samples))]
 
@@ -222,24 +281,9 @@ class Rule(BoundedFigure):
             series = Series([step for step, _ in pairs], [value for _, value in pairs])
         return series if steps is None else between(series, steps)
 
-    def _value(self, evidence: Evidence, limits: Any) -> float:
-        return self.figure(*self._inputs(evidence, limits), limits).value
-
     def _clauses(self, limits: Any) -> Sequence[Clause]:
-        must, bound = self.bound_of(limits)
-
-        def enough(evidence: Evidence) -> tuple[float, Fields]:
-            found = self.figure.samples(self._inputs(evidence, limits)[0], limits)
-            return found, {"samples": found, "needed": limits.min_samples}
-
-        def read(evidence: Evidence) -> tuple[float, Fields]:
-            inputs = self._inputs(evidence, limits)
-            found = self.figure(*inputs, limits)
-            of = self.figure.samples(inputs[0], limits)
-            return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
-
         def lacking(evidence: Evidence) -> Fields | None:
-            given, samples = limits.relative_to, self._looked_at(evidence, limits)
+            given, samples = self.relative.given(limits), self._looked_at(evidence, limits)
             if given == "value":
                 return None
             own = {"first": samples.value[:1], "previous": samples.value[:-1]}.get(given)
@@ -252,14 +296,11 @@ class Rule(BoundedFigure):
             alike = BASELINE in evidence and series_of(evidence, BASELINE) == series_of(evidence, SAMPLES)
             return {} if alike else None
 
-        bounded = Whole(code=self.code, place=lambda one: self.place(one, limits), read=read, must=must, bound=bound)
+        bounded = self.bounded(limits, lambda one: self.place(one, limits), bound=self.bound_of(limits)[0])
         if self.min_samples is None:
             return (bounded,)
         known = (Requires(code="no-reference", lacking=lacking), Requires(code="same-run", lacking=same))
-        few = Whole(
-            code="too-few-samples", place=run_columns.place, read=enough, must="at least", bound=limits.min_samples,
-            outcome=Outcome.BLOCKED,
-        )  # fmt: skip
+        few = self.enough("too-few-samples", limits, run_columns.place, limits.min_samples)
         return *(one for one in known if one.code in self.relative.codes), few, bounded
 
 
@@ -280,42 +321,35 @@ def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRule(BoundedFigure):
-    """A rule over a record of a run: `levers` move fields of it, as in "tokens up"."""
+class ProgressRule(BoundedFigure):
+    """A rule over the record of how far a run got: `levers` move fields of it, as in "tokens up"."""
 
-    quantity: str
-    record: type
     place: str
     levers: tuple[str, ...]
     unknown: str  # the code where the figure cannot be had
 
     def kind(self) -> Kind[Any]:
         """Return the kind that this rule is."""
-
-        def changed(evidence: Evidence, name: str, change: Callable[[Any], Any]) -> Evidence:
-            record: Any = record_of(evidence, "record", self.record)
-            moved = dataclasses.replace(record, **{name: change(getattr(record, name))})
-            return kind.with_value(evidence, "record", Record(moved))
+        breaks = Breaks(need="record", row=CorpusProgress, blocked=(self.unknown,))
 
         def by(lever: str) -> Callable[[Any], Moved]:
             name, _, way = lever.partition(" ")
-            sign = 1 if way == "up" else -1
-            return lambda _limits: lambda evidence, least: changed(evidence, name, lambda value: value + sign * least)
 
-        def unknown(name: str) -> Mutation[Any]:
-            def apply(evidence: Evidence, _limits: Any, _places: Sequence[str]) -> Mutated:
-                return Mutated(changed(evidence, name, lambda _value: None))
+            def moved(evidence: Evidence, least: float) -> Evidence:
+                record: Any = kind.record_of(evidence, "record", CorpusProgress)
+                value = getattr(record, name) + (least if way == "up" else -least)
+                return kind.with_value(evidence, "record", Record(dataclasses.replace(record, **{name: value})))
 
-            return Mutation(f"{name} unknown", self.unknown, apply, Outcome.BLOCKED)
+            return lambda _limits: moved
 
         levers = {lever: by(lever) for lever in self.levers}
-
         return Kind(
             name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
-            needs={"record": Need(self.quantity, of=("run",))},
-            limits=self.limits(moves=lambda must: self.moves(must, levers, self._value, lambda _, __: self.place)),
+            needs={"record": Need("corpus_progress", of=("run",))},
+            limits=self.limits(levers, lambda _, __: self.place),
             codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),
-            mutations=tuple(map(unknown, self.fields)),
+            mutations=tuple(
+                breaks(f"{one} unknown", self.unknown, place="", **dict[str, Any]({one: None})) for one in self.fields),
         )  # fmt: skip
 
     @property
@@ -323,19 +357,20 @@ class RecordRule(BoundedFigure):
         """Return the fields that the figure stands on."""
         return tuple(dict.fromkeys(lever.partition(" ")[0] for lever in self.levers))
 
-    def _value(self, evidence: Evidence, limits: Any) -> float:
-        return self.figure(record_of(evidence, "record", self.record), limits).value
+    def inputs(self, evidence: Evidence, limits: Any) -> list[Any]:
+        """Return the record."""
+        return [kind.record_of(evidence, "record", CorpusProgress)]
 
     def _clauses(self, limits: Any) -> Sequence[Clause]:
         must, bound = self.bound_of(limits)
 
         def lacking(evidence: Evidence) -> Fields | None:
-            record: Any = record_of(evidence, "record", self.record)
+            record: Any = kind.record_of(evidence, "record", CorpusProgress)
             gone = [name for name in self.fields if record is None or not getattr(record, name)]
             return {"unknown": gone} if gone else None
 
         def read(evidence: Evidence) -> tuple[float, Fields]:
-            found = self.figure(record_of(evidence, "record", self.record), limits)
+            found = self.figure(*self.inputs(evidence, limits), limits)
             return found.value, {"enough": found.value, "of": 1, **found.more}
 
         return Requires(code=self.unknown, lacking=lacking), Whole(

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import Clause, Requires, Whole
 from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, rows_of, series_of, with_rows
-from weighbridge.clauses.mutations import Breaks, Limit, Moves, in_rows
-from weighbridge.core import Fields, Outcome, Series, plain
+from weighbridge.clauses.mutations import Breaks, Limit, in_rows
+from weighbridge.core import Doc, Fields, Outcome, Series, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
 from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
 
 SAMPLES, COLUMNS = "samples", "columns"
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
-SPEED = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
 CUT = 1024  # samples that trials need of a long column
 
 
@@ -29,7 +29,7 @@ CUT = 1024  # samples that trials need of a long column
 class ColumnGuard:
     """One thing asked of a column before it is judged: the clauses under these limits, their codes, their mutations."""
 
-    clauses: Callable[[Any], Iterator[Clause]]
+    clauses: Callable[[Any], Iterable[Clause]]
     codes: Mapping[str, Outcome]
     mutations: tuple[Mutation[Any], ...]
     family: str = "run-columns"
@@ -38,11 +38,6 @@ class ColumnGuard:
 def place(evidence: Evidence) -> str:
     """Return the name of the column that is judged."""
     return evidence[SAMPLES].at
-
-
-def window_place(steps: tuple[int, int]) -> str:
-    """Return the name of a window of steps, as verdicts and trials give it."""
-    return f"steps {steps[0]}..{steps[1]}"
 
 
 def changed(evidence: Evidence, change: Callable[[array[int], array[float]], None]) -> Evidence:
@@ -69,12 +64,6 @@ def cut(evidence: Evidence, first: int, needed: int, last: float) -> tuple[Evide
 
 def _row(evidence: Evidence) -> StepColumn | None:
     return next((row for row in rows_of(evidence, COLUMNS, StepColumn) if row.column == place(evidence)), None)
-
-
-def _genuine(bases: Sequence[ColumnBasis]) -> Iterator[Clause]:
-    yield Requires(code="no-basis", lacking=lambda evidence: None if _row(evidence) else {"column": place(evidence)})
-    for basis in bases:
-        yield Requires(code=f"column-{basis}", lacking=lambda evidence, basis=basis: _invented(evidence, basis))  # type: ignore[misc]
 
 
 def _invented(evidence: Evidence, basis: ColumnBasis) -> Fields | None:
@@ -107,12 +96,10 @@ def _meets(one: Stretch | QuickSteps, window: tuple[float, float]) -> bool:
     return first is None or last is None or (first <= window[1] and last >= window[0])
 
 
-def _rising(_limits: object) -> Iterator[Clause]:
-    def lacking(evidence: Evidence) -> Fields | None:
-        pairs = itertools.pairwise(series_of(evidence, SAMPLES).step)
-        return next(({"step": after, "after": before} for before, after in pairs if after <= before), None)
-
-    yield Requires(code="out-of-order", lacking=lacking)
+def _falling(evidence: Evidence) -> Fields | None:
+    """Return the first step that is no later than the one before it."""
+    pairs = itertools.pairwise(series_of(evidence, SAMPLES).step)
+    return next(({"step": after, "after": before} for before, after in pairs if after <= before), None)
 
 
 def _moving(limits: Any) -> Iterator[Clause]:
@@ -130,13 +117,10 @@ def _given_anew(row: StepColumn) -> bool:
     return column_basis.of_a_step(row.column) and row.column not in column_basis.LOOKED_AT
 
 
-def _finite(_limits: object) -> Iterator[Clause]:
-    def read(evidence: Evidence) -> tuple[float, Fields]:
-        series = series_of(evidence, SAMPLES)
-        bad = [step for step, value in zip(series.step, series.value, strict=True) if not math.isfinite(value)]
-        return len(bad), {"not_finite": len(bad), "samples": len(series.value), "first_step": bad[0] if bad else None}
-
-    yield Whole(code="not-finite", place=place, read=read, must="at most", bound=0)
+def _not_finite(evidence: Evidence) -> tuple[float, Fields]:
+    series = series_of(evidence, SAMPLES)
+    bad = [step for step, value in zip(series.step, series.value, strict=True) if not math.isfinite(value)]
+    return len(bad), {"not_finite": len(bad), "samples": len(series.value), "first_step": bad[0] if bad else None}
 
 
 def _the_judged(evidence: Evidence, _limits: object, _places: Sequence[str]) -> tuple[str, ...]:
@@ -172,8 +156,8 @@ def _again(steps: array[int], values: array[float], at: int, later: int) -> None
     values.insert(after, values[at])
 
 
-def _put(values: array[float], at: int, value: float) -> None:
-    values[at] = value
+def _put(at: int, value: float) -> Callable[[array[int], array[float]], None]:
+    return lambda _steps, values: values.__setitem__(at, value)
 
 
 INVENTING: tuple[Mutation[Any], ...] = (
@@ -190,15 +174,21 @@ INVENTING: tuple[Mutation[Any], ...] = (
 
 def genuine(*bases: ColumnBasis) -> ColumnGuard:
     """Return the guard that a column is there, and came about in none of these ways."""
+
+    def clauses(_limits: object) -> Iterator[Clause]:
+        yield Requires(code="no-basis", lacking=lambda of: None if _row(of) else {"column": place(of)})
+        for basis in bases:
+            yield Requires(code=f"column-{basis}", lacking=functools.partial(_invented, basis=basis))
+
     codes = {"no-basis": Outcome.BLOCKED, **{f"column-{basis}": Outcome.BLOCKED for basis in bases}}
     mutations = tuple(one for one in INVENTING if one.code in codes)
-    return ColumnGuard(clauses=lambda _limits: _genuine(bases), codes=codes, mutations=mutations)
+    return ColumnGuard(clauses=clauses, codes=codes, mutations=mutations)
 
 
 GENUINE = genuine(*INVENTED)
 EVALUATED = genuine(ColumnBasis.CONSTANT, ColumnBasis.DERIVED)  # evaluations are too few to rule out noise
 RISING = ColumnGuard(
-    clauses=_rising,
+    clauses=lambda _limits: [Requires(code="out-of-order", lacking=_falling)],
     codes={"out-of-order": Outcome.BLOCKED},
     mutations=(
         _in_samples("the last step logged twice", "out-of-order", lambda steps, values: _again(steps, values, -1, 0)),
@@ -206,11 +196,11 @@ RISING = ColumnGuard(
     ),
 )
 FINITE = ColumnGuard(
-    clauses=_finite,
+    clauses=lambda _limits: [Whole(code="not-finite", place=place, read=_not_finite, must="at most", bound=0)],
     codes={"not-finite": Outcome.FAIL},
     mutations=(
-        _in_samples("the last sample is NaN", "not-finite", lambda _, values: _put(values, -1, math.nan), Outcome.FAIL),
-        _in_samples("the first is infinite", "not-finite", lambda _, values: _put(values, 0, math.inf), Outcome.FAIL),
+        _in_samples("the last sample is NaN", "not-finite", _put(-1, math.nan), Outcome.FAIL),
+        _in_samples("the first is infinite", "not-finite", _put(0, math.inf), Outcome.FAIL),
     ),
 )
 MOVING = ColumnGuard(
@@ -262,11 +252,13 @@ NO_PLACEHOLDERS = (  # of a window, the limit `steps`, in which no row may be on
 )
 
 
-def speed_moves(outcome: Outcome) -> Moves:
-    """Return how to move the work that a wall time implies."""
+def at_most_speed(outcome: Outcome) -> Doc:
+    """Return the limit of the work that a wall time may imply; what breaking it comes to is `outcome`."""
     blocked = ("beyond-hardware",) if outcome is Outcome.BLOCKED else ()
     breaks = Breaks(need=COLUMNS, row=StepColumn, blocked=blocked)
-    return breaks.beyond(("faster than any hardware", "beyond-hardware", _faster))
+    moves = breaks.beyond(("faster than any hardware", "beyond-hardware", _faster))
+    text = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
+    return Doc(text, unit="1/s", ge=1e12, le=1e21, must="at most", moves=moves)
 
 
 def _faster(row: StepColumn, _limits: object, value: float) -> StepColumn | None:

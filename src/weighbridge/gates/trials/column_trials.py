@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
-from weighbridge.clauses.mutations import Breaks, Way
+from weighbridge.clauses.mutations import Breaks, Change, Way
 from weighbridge.core import Fields, Outcome
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.run_columns import telling_speed
@@ -72,9 +72,6 @@ TWICE = _breaks.beyond(_in_cells("repeated-steps", "logged_twice"), at=_owing)
 BACKWARD = _breaks.beyond(_in_order("backward-steps", "backward_steps"), at=_owing)
 HOLES = _breaks.beyond(_in_cells("missing", "largest_hole"), _in_order("gap", "largest_gap"), at=_owing)
 RATE = _breaks.beyond(("above", "inconsistent", _at_rate(1)), ("below", "inconsistent", _at_rate(-1)))
-
-
-Change: TypeAlias = Callable[[StepColumn, Limits], Any]  # a row, or the fields that are new; None where it cannot
 
 
 def _is_named(row: StepColumn, globs: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ Short: TypeAlias = Callable[[TensorBits, Limits, Any], TensorBits | None]  # wit
 
 MANY = 10**13  # elements, of which one more or fewer is next to nothing
 FAR = 20.0  # bits: under no reading like weights
+_breaks = Breaks(need="bits", row=TensorBits)
 READINGS = {"F16": ("F16", "BF16"), "BF16": ("BF16", "F16"), "F32": ("BF16", "F16")}  # the label's, and the other
 
 
@@ -67,12 +69,10 @@ def undecided(*ways: tuple[str, Short]) -> Moves:
     def moves(limit: Limit) -> Iterator[Mutation[Any]]:
         for way, change in ways:
 
-            def apply(evidence: Evidence, limits: Any, _places: Sequence[str], change: Short = change) -> Mutated | str:
-                rows = rows_of(evidence, "bits", TensorBits)
-                short = [new for row in rows if (new := change(row, limits, limit.value)) is not None]
-                return Mutated(with_rows(evidence, "bits", short)) if short else "no tensor is words"
+            def short(row: TensorBits, limits: Limits, change: Short = change) -> TensorBits | None:
+                return change(row, limits, limit.value)
 
-            yield Mutation(way, "nothing-decided", apply, Outcome.BLOCKED)
+            yield _breaks.only(way, "nothing-decided", short, "no tensor is words")
 
     return moves
 
@@ -141,11 +141,6 @@ def _one_sign(share: float, limits: Limits) -> int:
     return int(limits.min_nonzero * share) + 1
 
 
-def _other_sign(share: float, limits: Limits) -> int:
-    many: int = limits.min_nonzero
-    return many - _one_sign(share, limits)
-
-
 def _but_for(column: str, figure: Callable[[Any, Limits], int]) -> tuple[tuple[str, Short], ...]:
     """Return words that are plausible, or swapped, but for one figure of the reading that decides."""
 
@@ -183,7 +178,10 @@ FEW = undecided(("stored", _words("nonzero")), ("swapped", lambda row, given, ma
 FEW_SYMBOLS = undecided(*_but_for("symbols", lambda symbols, _: int(symbols)))
 ONE_SIGN = undecided(
     *((f"negative, {way}", change) for way, change in _but_for("negative", _one_sign)),
-    *((f"positive, {way}", change) for way, change in _but_for("negative", _other_sign)),
+    *(
+        (f"positive, {way}", change)
+        for way, change in _but_for("negative", lambda share, of: of.min_nonzero - _one_sign(share, of))
+    ),
 )
 NO_FIT = undecided(
     ("the label's reading", _words("label")),
@@ -208,15 +206,9 @@ def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:
     return None if most is None or not named else replace(row, nonzero=limits.min_nonzero, trailing_zero_bits=most + 1)
 
 
-_breaks = Breaks(need="bits", row=TensorBits)
-
-
-def _zeros(row: TensorBits, limits: Limits) -> TensorBits | None:
-    return words(row, limits, as_stored=None, byte_swapped=None)
-
-
+ZEROS = functools.partial(words, as_stored=None, byte_swapped=None)
 MUTATIONS: tuple[Mutation[Limits], ...] = (
     _breaks("bits unused", "unused-bits", _unused, "no dtype is bounded in its bits"),
-    _breaks.only("all zeros", "nothing-decided", _zeros, "no tensor is of 16 or 32 bits"),
+    _breaks.only("all zeros", "nothing-decided", ZEROS, "no tensor is of 16 or 32 bits"),
     without_all_of_a_glob("names-nothing", "bits", TensorBits, lambda limits: limits.tensors, words),
 )

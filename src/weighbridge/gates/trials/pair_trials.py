@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Container, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
-from weighbridge.clauses.mutations import Breaks
+from weighbridge.clauses.mutations import Breaks, Change
 from weighbridge.gates.families import block_types
 from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED
 from weighbridge.gates.families.policies import FLOATS, parse
@@ -26,7 +26,6 @@ NARROWER: Mapping[str, tuple[str, ...]] = {  # dtypes that lose values, by the s
     "I32": ("F32", "I8"),
     "I16": ("I8",),
 }
-Change: TypeAlias = Callable[[TensorPair, Any], Any]  # a pair, the fields that are new, or None
 
 
 def _another_matter(pair: TensorPair, _limits: Meant, code: str) -> bool:
