@@ -52,7 +52,11 @@ def row_of(name: str, table: str) -> str:
     given = ((node, [*node.args, *(one.value for one in node.keywords)]) for node in calls)
     (row,) = (node for node, arguments in given if any(ast.unparse(one) == repr(name) for one in arguments))
     named = {one.id for one in ast.walk(row) if isinstance(one, ast.Name)}
-    options = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in named)
+    options: list[ast.stmt] = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name in named]
+    for node in tree.body:
+        bound = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        if isinstance(node, ast.Assign) and bound & named and "settings(" in ast.unparse(node.value):
+            options.append(node)
     return "\n".join(ast.get_source_segment(table, one) or "" for one in (row, *options))
 
 

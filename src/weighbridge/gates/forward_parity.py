@@ -219,7 +219,7 @@ def _failed(rows: Sequence[ForwardError], offences: Sequence[Offence], limits: L
     lead = next((one for one in offences if "limit" in one.figures), offences[0])
     more: Fields = {
         "first": rows[at].point if at < len(rows) else "none",
-        "last_in_order": rows[at - 1].point if at else "none",
+        "last_in_order": rows[at - 1].point if at else "",
         "inherited": sum(
             _beyond_end_to_end(row)
             for row in rows[at:]
@@ -230,7 +230,7 @@ def _failed(rows: Sequence[ForwardError], offences: Sequence[Offence], limits: L
     }
     return failed(
         offences,
-        looked=list(dict.fromkeys((*(row.point for row in rows), *places))),
+        looked=list(dict.fromkeys((*(row.point for row in rows), *(one.place for one in offences)))),
         measured=lead.figures.get("error"),
         limit=lead.figures.get("limit"),
         enough=lead.figures.get("limit"),
@@ -299,7 +299,7 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
     if known(row.candidate) and known(row.trusted):
         share, over = share_of(row, limits)
         over = "all" if code == "too-coarse" else over
-        where = {"token": f" over {row.worst_token}", "channel": f" over channel {row.worst_channel}"}
+        where = {"token": f" in {row.worst_token}, the worst", "channel": f" in channel {row.worst_channel}, the worst"}
         figures |= {"error": getattr(row.candidate, over), "over": over, "where": where.get(over, "")}
         figures |= {"budget_used": share, **_limit(row, limits, over)}
         figures |= {"products": row.run.products or "nothing", "products_like": row.run.products_like}
@@ -331,9 +331,9 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
     run, outcome = row.run, row.run.outcome
     noise = max((one.noise or 0.0 for one in rows), default=0.0)
     apart = f"run twice, at most {noise:.2g} apart" if noise else "run twice with equal bits"
-    kl = "no KL" if outcome.kl_mean is None else f"KL {outcome.kl_mean:.2g} nats (at most {outcome.kl_max or 0:.2g})"
-    lead = "" if outcome.widest_flip is None else f", led by at most {outcome.widest_flip:.2g}"
-    flips = f"{outcome.point}: {kl}, {outcome.flips} of {outcome.of} most likely tokens are others{lead}"
+    kl = "no KL" if outcome.kl_mean is None else f"KL {outcome.kl_mean:.2g} nats ({outcome.kl_max or 0:.2g} at worst)"
+    lead = "" if outcome.widest_flip is None else f", by {outcome.widest_flip:.2g} logits at most"
+    flips = f"{outcome.point}: {kl}, another token is the likeliest in {outcome.flips} of {outcome.of} places{lead}"
     return {
         **{name: plain(getattr(run, name)) for name in OF_THE_RUN},
         "first_lower_op": run.first_lower_op or "none",
@@ -354,7 +354,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
 
 
 KIND = Kind(
-    name="forward-parity", version=6, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
+    name="forward-parity", version=7, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
     recordable=("candidate",), limits=Limits,
     needs={"points": Need("forward_errors", of=("reference", "candidate"), options=("weights",))},
     measure=local_errors.MEASURE, codes=local_errors.CODES, judge=judge, mutations=local_errors.MUTATIONS,
