@@ -14,7 +14,7 @@ from weighbridge.core import ExitCode, Json, Outcome, UsageError, plain
 from weighbridge.evaluation.inspection import Inspection, first_values, inspect
 from weighbridge.evaluation.parts import Part, look_at, parts_of, run_in
 from weighbridge.evaluation.two_runs import beside
-from weighbridge.judging.places import looked_at
+from weighbridge.judging.requests import looked_at
 from weighbridge.report import finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
 

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 from weighbridge.clauses.kind import Kind
 from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
-from weighbridge.core import Doc, LimitsError, closest, fields, model, nearest, show
-from weighbridge.core.limits import Problem, read
+from weighbridge.core import Doc, LimitsError, Problem, closest, fields, model, nearest, read, show
 from weighbridge.gates import KINDS
 from weighbridge.quantities.facts import ACCEPTED, ENDED, ENDS
 

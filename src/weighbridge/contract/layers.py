@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from weighbridge.contract.strict_yaml import Document, Path, collected
-from weighbridge.core import ContractError, dataclass
+from weighbridge.core import ContractError, dataclass, replace
 
 MOST: Final = 100
 
@@ -61,7 +60,7 @@ def raise_errors(problems: Iterable[Found]) -> None:
     errors = sorted({problem for problem in problems if not problem.warning})
     if len(errors) > MOST:
         more = "there is more; only the first hundred are listed"
-        errors[MOST - 1 :] = [dataclasses.replace(errors[MOST - 1], remedy=more)]
+        errors[MOST - 1 :] = [replace(errors[MOST - 1], remedy=more)]
     if errors:
         raise collected(tuple(problem.error for problem in errors))
 

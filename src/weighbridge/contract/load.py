@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ from weighbridge.contract.document import ContractDocument, GateDocument
 from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
 from weighbridge.contract.parameters import read_parameters, substitute, value_at
 from weighbridge.core import ContractError, LimitsError, data_path, model, nearest, plain, read_regular_file, sha256
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core.frozen import dataclass, field, fields, replace
 from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 
@@ -101,9 +100,9 @@ def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) 
     under = file.base.layered if file.base else file.layered
     looser = (*freed(under, file.layered), *loosenings(base, loaded.contract, placed))
     raise_errors(looser)
-    loaded = dataclasses.replace(loaded, warnings=tuple(sorted((*loaded.warnings, *looser))))
+    loaded = replace(loaded, warnings=tuple(sorted((*loaded.warnings, *looser))))
     if overrides:  # compared with the base as it is written: an override is sealed as one, and moves no status
-        return dataclasses.replace(_resolved(file, overrides), warnings=loaded.warnings)
+        return replace(_resolved(file, overrides), warnings=loaded.warnings)
     return loaded
 
 
@@ -139,7 +138,7 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
         raise file.layered.found(("extends",), error.code, what, error.remedy).error from None
     under = moved(base.layered, "" if builtin else posixpath.dirname(extends))
     problems = (*file.problems, *_strangers(under, file.layered, extends))
-    return dataclasses.replace(file, layered=merge(under, file.layered), base=base, problems=problems)
+    return replace(file, layered=merge(under, file.layered), base=base, problems=problems)
 
 
 def _strangers(base: Layered, child: Layered, extends: str) -> Iterator[Found]:
@@ -205,7 +204,7 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     )
 
 
-SAME: Final = {item.name for item in dataclasses.fields(GateDocument)} - {"limits", "measure", "max_age", "relax"}
+SAME: Final = {item.name for item in fields(GateDocument)} - {"limits", "measure", "max_age", "relax"}
 
 
 def _gate(gate: GateDocument) -> model.GateDecl:

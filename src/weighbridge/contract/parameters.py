@@ -10,8 +10,7 @@ from typing import Any, Final
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.document import ParamDocument, ParamType
 from weighbridge.contract.layers import OWN, Found, Layered, Written
-from weighbridge.core import ContractError, LimitsError, Scalar, dataclass, field, nearest, show
-from weighbridge.core.limits import read
+from weighbridge.core import ContractError, LimitsError, Scalar, dataclass, field, nearest, read, show
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _VERBATIM: Final = (*OWN, "params")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import math
 import re
@@ -14,7 +13,7 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from weighbridge.core import ContractError, dataclass, field
+from weighbridge.core import ContractError, dataclass, field, replace
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64
@@ -81,7 +80,7 @@ def load(text: str | bytes, where: str) -> Document:
 def read(text: str | bytes, where: str) -> tuple[Document | None, tuple[ContractError, ...]]:
     """Read one YAML document, and list its problems; the document is None where the text is no YAML at all."""
     document, problems = _read(text, where)
-    return document and dataclasses.replace(document, data=copy.deepcopy(document.data)), problems
+    return document and replace(document, data=copy.deepcopy(document.data)), problems
 
 
 @functools.lru_cache(maxsize=64)  # each section of a spec asks for every contract again

@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Finding, Outcome, UsageError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Finding, Outcome, UsageError, dataclass
 from weighbridge.verifiers.layer_course import NORMS, layer_of, logged
 from weighbridge.views.run import RunView
 

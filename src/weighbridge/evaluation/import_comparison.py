@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import re
 from collections import Counter
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.core import ContractError, Fields, GateDecl, Measurement, SubjectError, UsageError, local_path, model
-from weighbridge.core.frozen import dataclass
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
@@ -273,11 +272,11 @@ def _gates(
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
     keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
-    findings = (dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)
+    findings = (replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)
     measured = {key: item for key, item in evaluation.measured.items() if key in keys}
-    named = (dataclasses.replace(gate, id=ids[gate.id]) for gate in evaluation.contract.gates if gate.id in ids)
-    contract = dataclasses.replace(evaluation.contract, gates=tuple(named))
-    return dataclasses.replace(evaluation, contract=contract, findings=tuple(findings), measured=measured)
+    named = (replace(gate, id=ids[gate.id]) for gate in evaluation.contract.gates if gate.id in ids)
+    contract = replace(evaluation.contract, gates=tuple(named))
+    return replace(evaluation, contract=contract, findings=tuple(findings), measured=measured)
 
 
 def _found_anywhere(path: str, *, away: bool) -> str:

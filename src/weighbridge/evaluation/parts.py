@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import SubjectError, exists, is_folder, local_path
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import SubjectError, dataclass, exists, is_folder, local_path
 from weighbridge.evaluation.inspection import Inspection, inspect
 from weighbridge.run_logs.formats.framework_folder import checkpoints_in, log_in
 from weighbridge.run_logs.json_log import is_run

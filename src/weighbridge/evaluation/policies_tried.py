@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from weighbridge.core import GateDecl, LimitsError, Measurement, Outcome, Verdict
-from weighbridge.core.limits import read
+from weighbridge.core import GateDecl, LimitsError, Measurement, Outcome, Verdict, read
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates import value_preservation
 from weighbridge.gates.families.block_types import BOUND, RECIPES, TYPICAL_ERROR

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from weighbridge.core import Outcome, Severity, SubjectKind, UsageError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Outcome, Severity, SubjectKind, UsageError, dataclass
 from weighbridge.evaluation.inspection import Inspection, opened
 from weighbridge.views.run import Column
 

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.clauses.kind import blocked
-from weighbridge.core import Basis, GateDecl, Json, Measured, Measurement, Outcome, Scalar, SubjectKind, Verdict
-from weighbridge.core.limits import read
+from weighbridge.core import GateDecl, Json, Measured, Measurement, Outcome, Scalar, Verdict, model, read, replace
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import facts_request, host_request
 from weighbridge.quantities import facts as known_facts
 from weighbridge.quantities.base import record_of, rows_of
-from weighbridge.quantities.facts import (
-    ALL,
-    AS_LOGGED,
-    ENDED,
-    OF_COLUMNS,
-    OF_STEPS,
-    OF_WHOLE,
-    RECORDER_FAILED,
-    Fact,
-    Host,
-)
+from weighbridge.quantities.facts import ALL, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, RECORDER_FAILED, Fact, Host
 
 
 def facts_of(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> dict[str, Fact]:
@@ -69,11 +57,11 @@ def _unmeant(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
     if problem is None or fact is None or problem.code != WHEN[-1]:
         return problem
     if not _comparable(fact.value, needed):  # it could never be true: a slip must not switch the gate off
-        return dataclasses.replace(problem, code="when-incomparable")
-    if fact.basis is Basis.REPORTED:  # or a run could excuse itself from a gate by what it says
-        return dataclasses.replace(problem, code="when-reported")
+        return replace(problem, code="when-incomparable")
+    if fact.basis is model.Basis.REPORTED:  # or a run could excuse itself from a gate by what it says
+        return replace(problem, code="when-reported")
     figures = {**problem.figures, "basis": str(fact.basis)}
-    return dataclasses.replace(problem, outcome=Outcome.NOT_APPLICABLE, figures=figures)
+    return replace(problem, outcome=Outcome.NOT_APPLICABLE, figures=figures)
 
 
 def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str, Json] | None:
@@ -117,7 +105,7 @@ RUN_FACTS = (ENDED, "ended_by", "requested_steps", "steps", *NOTED)
 
 def is_of_run(gate: GateDecl) -> bool:
     """Return whether a gate looks at a run."""
-    return SubjectKind.RUN in KINDS[gate.kind].roles.values()
+    return model.SubjectKind.RUN in KINDS[gate.kind].roles.values()
 
 
 def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
@@ -127,7 +115,7 @@ def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     whole = kind.window(limits, measure) is None
     rows = any(need.of_rows for need in kind.needed(gate.limits).values())
     accepted = gate.when.keys() | gate.where.keys()
-    whole, placed = (whole, OF_STEPS) if AS_LOGGED not in accepted else (False, ())
+    whole, placed = (whole, OF_STEPS) if known_facts.AS_LOGGED not in accepted else (False, ())
     noted = (*(OF_COLUMNS + placed if rows else ()), *(OF_WHOLE if whole else ()))
     lost = str(_value(facts.get(RECORDER_FAILED)) or "").split()
     named = kind.columns(limits, measure)  # a gate that names none says itself what it cannot do without

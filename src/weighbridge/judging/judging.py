@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.kind import Kind, blocked
-from weighbridge.core import Finding, GateDecl, Measured, Measurement, Outcome, Trial, TrialResult, Verdict, model
-from weighbridge.core.limits import read
+from weighbridge.core import Finding, GateDecl, Measured, Measurement, Outcome, Trial, TrialResult, Verdict, model, read
 from weighbridge.gates import KINDS
 from weighbridge.judging.conditions import RUN_FACTS, facts_of, is_of_run, sealed, unfit_run, unmeant, unmet
 from weighbridge.judging.requests import NOT_HERE, all_requests, facts_request, request_for

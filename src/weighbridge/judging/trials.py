@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weighbridge.clauses.kind import Evidence, Kind, Mutation
 from weighbridge.clauses.mutations import of_limits
-from weighbridge.core import (
-    Measurement,
-    Outcome,
-    Record,
-    Rows,
-    Series,
-    Trial,
-    TrialResult,
-    Value,
-    Verdict,
-    show_traceback,
-)
+from weighbridge.core import Measurement, Outcome, Rows, Trial, TrialResult, Verdict, model, replace, show_traceback
 
 
 def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
@@ -71,7 +59,7 @@ def _few_rows(item: Measurement) -> Measurement:
         return item
     rows, last = item.value.rows, len(item.value.rows) - 1
     kept = tuple(rows[last * at // (FEW_ROWS - 1)] for at in range(FEW_ROWS))
-    return dataclasses.replace(item, value=Rows(item.value.key, kept))
+    return replace(item, value=Rows(item.value.key, kept))
 
 
 FEW_ROWS = 16
@@ -97,8 +85,8 @@ def _try(kind: Kind[Any], mutation: Mutation[Any], evidence: Evidence, limits: o
             return survived
         caught = True
     if caught:
-        return dataclasses.replace(survived, result=TrialResult.CAUGHT)
-    return dataclasses.replace(survived, result=TrialResult.UNTRIED, why=why)
+        return replace(survived, result=TrialResult.CAUGHT)
+    return replace(survived, result=TrialResult.UNTRIED, why=why)
 
 
 def _objects(came_to: Verdict, mutation: Mutation[Any], places: frozenset[str]) -> bool:
@@ -111,7 +99,7 @@ def _objects(came_to: Verdict, mutation: Mutation[Any], places: frozenset[str]) 
 
 def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Sequence[str]) -> Trial:
     emptied = {
-        name: dataclasses.replace(item, value=_emptied(item.value), examined=0) if name in names else item
+        name: replace(item, value=_emptied(item.value), examined=0) if name in names else item
         for name, item in evidence.items()
     }
     caught = answer(kind, emptied, limits).outcome is Outcome.BLOCKED
@@ -119,7 +107,7 @@ def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Se
     return Trial(kind="nothing-left", name="without " + " and ".join(names), code="", result=result)
 
 
-def _emptied(value: Value) -> Value:
+def _emptied(value: model.Value) -> model.Value:
     if isinstance(value, Rows):
         return Rows(value.key, ())
-    return Series((), ()) if isinstance(value, Series) else Record(None)
+    return model.Series((), ()) if isinstance(value, model.Series) else model.Record(None)
