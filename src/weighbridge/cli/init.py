@@ -14,7 +14,7 @@ from weighbridge import __version__
 from weighbridge.cli.options import Texts, repeated, settings, tell, verb
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
-from weighbridge.contract.writing import flow
+from weighbridge.contract.strict_yaml import flow
 from weighbridge.core import ContractError, SubjectKind, UsageError, bare, data_path, nearest
 from weighbridge.core.git import answer
 from weighbridge.evaluation.starting import contract_of, is_here, policy_of

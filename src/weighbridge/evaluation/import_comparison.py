@@ -1,4 +1,4 @@
-"""Compare checkpoints with their source: the gates that a policy makes, and the evaluation of each import."""
+"""Compare checkpoints with their source: the gates of a policy, the evaluation of each import, and what it would pass."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
-from weighbridge.gates.families.block_types import TYPICAL_ERROR
+from weighbridge.gates.families.block_types import BOUND, RECIPES, TYPICAL_ERROR
 from weighbridge.gates.families.harmless_keys import harmless
-from weighbridge.gates.families.tensor_pairs import Look
-from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of
-from weighbridge.judging.requests import DEFAULT, all_requests
+from weighbridge.gates.families.policies import CEILING, TARGETS
+from weighbridge.gates.families.tensor_pairs import Look, is_exact, two_sided
+from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of, judge
+from weighbridge.judging.requests import DEFAULT, all_requests, request_for
 from weighbridge.packing.packed_weights import marked
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
@@ -36,6 +37,7 @@ TENSORS = KIND.needs["pairs"].quantity
 NOT_COMPARED = "not compared"
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
+OF_POLICY = {"dtype", "packing", "unmade", "file-type", "content", "packed"}  # what another policy may accept
 LOADED_AS = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
@@ -283,3 +285,43 @@ def _found_anywhere(path: str, *, away: bool) -> str:
     """Return the path that a worker in another directory finds the file by; where there is none, the path as it is."""
     here = local_path(path)
     return str(here.absolute()) if away and here is not None else path
+
+
+# --- Which policy an import would pass under: each is tried on what was measured --------------------------------------
+
+
+def policy_that_passes(evaluation: Evaluation, gate: GateDecl, instance: str, verdict: model.Verdict) -> str:
+    """Return the plainest policy under which what a gate judged passes, under its other limits; "" without one."""
+    keys = {name: request_for(gate, need, instance).key for name, need in KIND.needs.items()}
+    found = {name: evaluation.measured.get(key) for name, key in keys.items()}
+    evidence = {name: item for name, item in found.items() if isinstance(item, Measurement)}
+    canary = evaluation.canaries.get(keys["pairs"])
+    if {offence.code for offence in verdict.offences} - OF_POLICY or canary is None or not canary.seen:
+        return ""
+    others = ("allow", "allow_missing", "allow_extra", "may_ignore")
+    allowed, asked = {name: gate.limits[name] for name in others if name in gate.limits}, str(gate.limits.get("policy"))
+    for policy in _policies(rows_of(evidence["pairs"], TensorPair), f"{CEILING}{asked.removeprefix(CEILING)}"):
+        try:
+            tried = read(Limits, {**allowed, "policy": policy})
+        except LimitsError:  # a ceiling over what has none
+            continue
+        if judge(evidence, tried).outcome is model.Outcome.PASS:
+            return policy
+    return ""
+
+
+def _policies(rows: Iterable[TensorPair], ceiling: str) -> Iterator[str]:
+    """Yield what could have made these dtypes: results before ceilings, the one that was asked for first of these."""
+    changed = [row for row in rows if two_sided(row) and (row.packed or not is_exact(row))]
+    found = {row.candidate_dtype for row in changed}
+    blocks = sorted(found & set(BOUND), key=TYPICAL_ERROR.__getitem__)
+    stated = {row.file_type for row in changed}
+    mixtures = [name for name, one in RECIPES.items() if one.number in stated]
+    exact = [f"requant:{dtype}" for dtype in blocks if dtype in TARGETS["requant"]]
+    of_blocks = [*exact, *(f"quantised:{name}" for name in (*mixtures, *blocks[-1:]))] if blocks else []
+    packed = ["packed"] if any(row.packed for row in changed) else []
+    rounded = [f"rounded:{dtype}" for dtype in TARGETS["rounded"] if dtype in found]
+    classes = ([*kind, ""] for kind in (packed, rounded, of_blocks))
+    joined = ["+".join(filter(None, parts)) for parts in itertools.product(*classes)]
+    ordered = sorted(filter(None, joined), key=lambda policy: policy.count("+"))
+    yield from (*ordered, ceiling, "lossless", *(f"{CEILING}{policy}" for policy in ordered))

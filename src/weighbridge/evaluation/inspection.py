@@ -1,4 +1,4 @@
-"""Look at one checkpoint or run log by itself: facts, tensors or columns, and what the values alone show."""
+"""Look at one checkpoint or run log, or at a folder that was trained into part by part, and what values alone show."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from weighbridge.contract.load import BUILTIN, load_contract
 from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verdict, model, nearest, np, plain, quoted
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
-from weighbridge.core.local_files import is_file, is_folder, local_path
+from weighbridge.core.local_files import exists, is_file, is_folder, local_path
 from weighbridge.evaluation.binding import Binding, all_instances, bind
 from weighbridge.evaluation.runner import Evaluation, EvaluationSession
 from weighbridge.formats import detect, unread_formats
+from weighbridge.formats.word_types import INTEGERS
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
@@ -30,6 +31,7 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
+from weighbridge.run_logs.formats.framework_folder import checkpoints_in, log_in
 from weighbridge.run_logs.json_log import is_run, runs_inside
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
@@ -41,6 +43,9 @@ MOMENTS = "mean", "std", "min", "max"
 LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
 APART, LAYERS = 32.0, 4  # times the median of the same weight in so many layers or more
 NUMBER = re.compile(r"\.\d+\.")
+MODELS = ("*.safetensors", "*.gguf", "pytorch_model*.bin")  # a Trainer's own; its optimizer.pt is none
+LOG, MODEL, SETTINGS, SHOWN = "log", "model", "hparams.yaml", 6
+SETTING = re.compile(r"(?m)^(\w+): ([^\s!&*{\[|>].*)$")  # of one plain value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +109,6 @@ def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
     """Return the tensors whose names match, each with its first values; None of a dtype that nothing reads."""
     if kind_of(target) is SubjectKind.RUN:
         raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
-    import numpy as np
-
-    from weighbridge.comparison import casts
-    from weighbridge.formats.word_types import INTEGERS
-
     view = opened(target, SubjectKind.CHECKPOINT)
     table = _tensors(view)
     found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
@@ -227,3 +227,63 @@ def _wrong_scales(view: Any) -> Iterator[Mapping[str, str]]:
             said = f"scales up to {most:.4g}, where the median of {len(others)} layers is {median:.4g}"
         if said:
             yield {"place": name, "gate": "label-plausibility", "code": "scales", "says": f"{name}: {said}"}
+
+
+# --- A folder that a framework trained into: its log, its settings, its model and every checkpoint --------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a folder: what it showed, or why it could not be read, or what it says of itself."""
+
+    name: str
+    target: str
+    found: Inspection | None = None
+    refused: SubjectError | None = None
+    says: str = ""
+
+
+def run_in(target: str) -> str:
+    """Return the log in a folder that a framework trained into, else the target itself."""
+    path = _of_a_framework(target)
+    return str((log_in(path) if path else None) or target)
+
+
+def _of_a_framework(target: str) -> Path | None:
+    path = local_path(target)
+    return path if path is not None and is_folder(path) and not is_run(path) else None
+
+
+def parts_of(target: str) -> list[tuple[str, Path]]:
+    """List the parts of a folder of training by their names, the log first; none where it is one log or checkpoint."""
+    path = _of_a_framework(target)
+    if path is None:
+        return []
+    try:
+        log = log_in(path)
+    except SubjectError:
+        log = path  # whoever reads it is refused again, and says so
+    home = log.parent if log is not None and log != path else path
+    settings = [home / SETTINGS] if log is not None and exists(home / SETTINGS) else []
+    trained = [path] if any(next(path.glob(ending), None) for ending in MODELS) else []
+    saved = [*checkpoints_in(path), *sorted((home / "checkpoints").glob("*.ckpt"))]
+    found = [*([log] if log is not None else []), *settings, *trained, *saved]
+    named = [(MODEL if one in trained else one.relative_to(path).as_posix(), one) for one in found]
+    named = [(LOG if one == log == path else name, one) for name, one in named]
+    return named if len(named) > 1 and (log is not None or saved) else []
+
+
+def look_at(parts: list[tuple[str, Path]], words: Any, progress: Callable[[str], None], **how: bool) -> Iterator[Part]:
+    """Look at each part by itself; one that cannot be read keeps no other from being looked at."""
+    for name, path in parts:
+        part: dict[str, Any] = {"name": name, "target": str(path)}
+        if path.name == SETTINGS:
+            pairs = SETTING.findall(path.read_text("utf-8", "replace")[: 1 << 16])
+            yield Part(**part, says=", ".join(f"{key}: {value.strip()}" for key, value in pairs[:SHOWN]) or "none")
+            continue
+        try:
+            if name == LOG:
+                log_in(path)
+            yield Part(**part, found=inspect(str(path), words, progress=progress, **how))
+        except SubjectError as problem:
+            yield Part(**part, refused=problem)
