@@ -1,4 +1,4 @@
-"""Compare checkpoints with their source: the gates of a policy, the evaluation of each import, and what it would pass."""
+"""Compare checkpoints with their source: the gates of a policy, the evaluation of each import, which it would pass."""
 
 from __future__ import annotations
 
