@@ -11,8 +11,7 @@ from weighbridge.cards.words import fill
 from weighbridge.cli.inspected import lines_of, lines_of_parts, lines_of_two
 from weighbridge.cli.options import as_json, print_json, progress, tell, verb
 from weighbridge.core import ExitCode, Json, Outcome, UsageError, plain
-from weighbridge.evaluation.inspection import Inspection, Part, first_values, inspect, look_at, parts_of, run_in
-from weighbridge.evaluation.two_runs import beside
+from weighbridge.evaluation.inspection import Inspection, Part, beside, first_values, inspect, look_at, parts_of, run_in
 from weighbridge.judging.requests import looked_at
 from weighbridge.report import finding_text, verdict_lines
 from weighbridge.report.machine import finding_json

@@ -143,11 +143,10 @@ def _roles(
 def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, Any]) -> Iterator[Found]:
     values: list[Any] = []
     for key, cls in (("with", kind.limits), ("measure", kind.measure)):
-        place = (*path, key)
         try:
             values.append(read(cls, gate.get(key, {})))
         except LimitsError as error:
-            yield from (structural(layered, problem, place) for problem in error.problems)
+            yield from (structural(layered, problem, (*path, key)) for problem in error.problems)
     if len(values) == 2:
         for what in kind.check(*values):
             yield layered.found((*path, "with"), "inconsistent-limits", what)

@@ -59,8 +59,7 @@ def raise_errors(problems: Iterable[Found]) -> None:
     """Raise all that are no warnings as one ContractError: the first hundred, sorted by place."""
     errors = sorted({problem for problem in problems if not problem.warning})
     if len(errors) > MOST:
-        more = "there is more; only the first hundred are listed"
-        errors[MOST - 1 :] = [replace(errors[MOST - 1], remedy=more)]
+        errors[MOST - 1 :] = [replace(errors[MOST - 1], remedy="there is more; only the first hundred are listed")]
     if errors:
         raise collected(tuple(problem.error for problem in errors))
 
@@ -116,36 +115,36 @@ def merge(base: Layered, child: Layered) -> Layered:
             {key: gate[key] for key in gate if key != "relax"} if isinstance(gate, dict) else gate
             for gate in under["gates"]
         ]
-    return Layered(over.mapping(under, (), child.data, (), ()), over.written)
+    return Layered(over.mapping(under, child.data, (), ()), over.written)
 
 
 class _Over:
-    """One merge in progress: what is written where in its result."""
+    """One merge in progress: what is written where in its result, in which every part of the base keeps its path."""
 
     def __init__(self, base: Layered, child: Layered) -> None:
         self.base = base
         self.child = child
         self.written: dict[Path, Written] = {}
 
-    def mapping(self, under: Any, at_base: Path, over: Any, at_child: Path, path: Path) -> Any:
+    def mapping(self, under: Any, over: Any, at_child: Path, path: Path) -> Any:
         """Merge two mappings by key, or take the child's value whole."""
         if not (isinstance(under, dict) and isinstance(over, dict)):
             return self.take(self.child, over, at_child, path)
         self.written[path] = self.child.source(at_child)
         merged = {}
         for key in dict.fromkeys((*under, *over)):
-            place = (*path, key)
+            place, there = (*path, key), (*at_child, key)
             if key not in over:
-                merged[key] = self.take(self.base, under[key], (*at_base, key), place)
+                merged[key] = self.take(self.base, under[key], place, place)
             elif key not in under:
-                merged[key] = self.take(self.child, over[key], (*at_child, key), place)
+                merged[key] = self.take(self.child, over[key], there, place)
             elif place == ("gates",):
                 merged[key] = self.gates(under[key], over[key])
             elif path == ("params",) and isinstance(under[key], dict) and not isinstance(over[key], dict):
-                merged[key] = {**self.take(self.base, under[key], (*at_base, key), place), "default": over[key]}
-                self.written[*place, "default"] = self.child.source((*at_child, key))
+                merged[key] = {**self.take(self.base, under[key], place, place), "default": over[key]}
+                self.written[*place, "default"] = self.child.source(there)
             else:
-                merged[key] = self.mapping(under[key], (*at_base, key), over[key], (*at_child, key), place)
+                merged[key] = self.mapping(under[key], over[key], there, place)
         return merged
 
     def gates(self, under: Any, over: Any) -> Any:
@@ -160,7 +159,7 @@ class _Over:
             if own is None:
                 merged.append(self.take(self.base, gate, path, path))
             else:
-                merged.append(self.mapping(gate, path, over[own], ("gates", own), path))
+                merged.append(self.mapping(gate, over[own], ("gates", own), path))
         shared = {mine[name] for gate in under if (name := _id(gate)) in mine}
         for index, gate in enumerate(over):
             if index not in shared:

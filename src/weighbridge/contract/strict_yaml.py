@@ -155,8 +155,8 @@ class _Composer:
 
     def compose(self, text: str) -> Any:
         """Read the text's one document; a ContractError where reading cannot go on."""
-        source = _Source(text)
-        self._next: Callable[[], Any] = source.get_event
+        source: Any = _Source(text)
+        self._next = source.get_event
         root = None
         try:
             while source.check_event():
@@ -315,7 +315,6 @@ _HINTS: Final = {  # what usually helps; the parser's own words name the place, 
 
 # Needs no quotes.
 _BARE = re.compile(r"\d+\.\d+\.\d+|[A-Za-z](?:[\w./-]|:(?=\w))*(?: [\w./(-](?:[\w./()-]|:(?=\w))*)*", re.ASCII)
-_WORDS = ("true", "false", "null")
 
 
 def flow(value: Any) -> str:
@@ -324,7 +323,7 @@ def flow(value: Any) -> str:
         return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str) and _BARE.fullmatch(value) and value.casefold() not in _WORDS:
+    if isinstance(value, str) and _BARE.fullmatch(value) and value.casefold() not in ("true", "false", "null"):
         return value
     return json.dumps(value, ensure_ascii=not str(value).isprintable())
 

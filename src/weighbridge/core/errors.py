@@ -38,10 +38,8 @@ class ContractError(WeighbridgeError):
 
     exit_code = 2
 
-    def __init__(
-        self, code: str, what: str, *, where: str = "", remedy: str = "", problems: tuple[ContractError, ...] = ()
-    ) -> None:
-        super().__init__(code, what, where=where, remedy=remedy)
+    def __init__(self, code: str, what: str, *, problems: tuple[ContractError, ...] = (), **said: str) -> None:
+        super().__init__(code, what, **said)
         self.problems = problems or (self,)
 
     def __str__(self) -> str:

@@ -224,8 +224,7 @@ def _read_union(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading:
     if int in kinds and float not in kinds and not reading.exact:
         data = _as_number(int, data)
     if type(data) not in kinds and not (reading.exact and type(data) is int and float in kinds):
-        named = ", ".join(_NAMES[kind] for kind in kinds)
-        reading.note("wrong-type", f"{show(data)} is none of: {named}", path)
+        reading.note("wrong-type", f"{show(data)} is none of: {', '.join(_NAMES[kind] for kind in kinds)}", path)
         return None
     return _read_scalar(type(data), doc, data, path, reading)
 

@@ -1,14 +1,15 @@
-"""Look at one checkpoint or run log, or at a folder that was trained into part by part, and what values alone show."""
+"""Look at checkpoints and run logs by themselves: what values alone show, part by part, and two runs side by side."""
 
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from weighbridge.comparison import casts
 from weighbridge.contract.load import BUILTIN, load_contract
@@ -35,6 +36,7 @@ from weighbridge.run_logs.formats.framework_folder import checkpoints_in, log_in
 from weighbridge.run_logs.json_log import is_run, runs_inside
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
+from weighbridge.views.run import Column
 
 GATES = ("checkpoint-integrity", "label-plausibility")
 HOLDS_TENSORS = ".safetensors", ".gguf"
@@ -43,6 +45,9 @@ MOMENTS = "mean", "std", "min", "max"
 LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
 APART, LAYERS = 32.0, 4  # times the median of the same weight in so many layers or more
 NUMBER = re.compile(r"\.\d+\.")
+COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weight_norm", "parameters_sum")
+Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without one, None
+LOSS, LAST = "loss", 10  # of so many steps of both, a tenth is the end
 MODELS = ("*.safetensors", "*.gguf", "pytorch_model*.bin")  # a Trainer's own; its optimizer.pt is none
 LOG, MODEL, SETTINGS, SHOWN = "log", "model", "hparams.yaml", 6
 SETTING = re.compile(r"(?m)^(\w+): ([^\s!&*{\[|>].*)$")  # of one plain value
@@ -74,16 +79,18 @@ def inspect(
     if kind is SubjectKind.RUN and view.ranks:
         view = view.ranks[0]  # what it holds, the others hold, too; all are judged
     facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
-    table = _tensors(view) if kind is not SubjectKind.RUN else {}
-    for row in rows_of(_measure("step_columns", kind, view), StepColumn) if kind is SubjectKind.RUN else ():
-        basis = basis_of(row)
-        by = f" ({basis.how} of {basis.partner})" if basis.partner else ""
-        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
-        table[row.column] = {**counted, "basis": f"{basis.basis}{by}"}
-    progress(f"reading {target}")
     if kind is SubjectKind.RUN:
+        table: dict[str, Fields] = {}
+        for row in rows_of(_measure("step_columns", kind, view), StepColumn):
+            basis = basis_of(row)
+            by = f" ({basis.how} of {basis.partner})" if basis.partner else ""
+            counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
+            table[row.column] = {**counted, "basis": f"{basis.basis}{by}"}
+        progress(f"reading {target}")
         judged = _judged(target, whole)
         return Inspection(target=target, kind=kind, facts=facts, table=table, report=None, judged=judged)
+    table = _tensors(view)
+    progress(f"reading {target}")
     report = None if headers else look(view, table, words, moments=moments)
     return Inspection(target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report)
 
@@ -169,11 +176,7 @@ class CheckpointReport:
 
 
 def look(
-    view: Any,
-    table: Mapping[str, Fields],
-    words: Callable[[str, Verdict], Sequence[str]],
-    *,
-    moments: bool = False,
+    view: Any, table: Mapping[str, Fields], words: Callable[[str, Verdict], Sequence[str]], *, moments: bool = False
 ) -> CheckpointReport:
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
     files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
@@ -287,3 +290,75 @@ def look_at(parts: list[tuple[str, Path]], words: Any, progress: Callable[[str],
             yield Part(**part, found=inspect(str(path), words, progress=progress, **how))
         except SubjectError as problem:
             yield Part(**part, refused=problem)
+
+
+# --- Two runs beside each other: the first step at which they part, which one ends worse, and by what -----------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Two runs: the steps of both by column, where each column parts, the loss of both at the end, and the worse one.
+
+    `above` is since when the loss of the second stays above that of the first (1) or below it (-1), to the end.
+    """
+
+    steps: Mapping[str, int]
+    parts: Mapping[str, tuple[int, float, float]]
+    above: tuple[int, int] | None
+    ends: tuple[float, float] | None
+    worse: int | None
+    by: str
+
+
+def beside(one: Inspection, other: Inspection) -> Beside:
+    """Compare the columns that both runs have at the steps that both logged, bit for bit."""
+    if one.kind is not SubjectKind.RUN or other.kind is not SubjectKind.RUN:
+        remedy = "`weighbridge compare SOURCE IMPORT` compares checkpoints"
+        raise UsageError("two-files", "two files are looked at together where both are runs", remedy=remedy)
+    views: list[Any] = [opened(found.target, found.kind) for found in (one, other)]
+    mine, theirs = (view.ranks[0] if view.ranks else view for view in views)
+    both = {name: rows for name in COMPARED if (rows := at_both(cells(mine.column(name)), cells(theirs.column(name))))}
+    parts = {name: apart[0] for name, rows in both.items() if (apart := [row for row in rows if parts_at(row)])}
+    losses = [row for row in both.get(LOSS, []) if math.isfinite(row[1]) and math.isfinite(row[2])]
+    last = losses[-max(len(losses) // LAST, 1) :]
+    ends = (statistics.median(row[1] for row in last), statistics.median(row[2] for row in last)) if last else None
+    failed, worse, by = [_failed(found) for found in (one, other)], None, ""
+    if failed[0] != failed[1]:
+        many, few = sorted(map(sum, failed), reverse=True)
+        worse = int(failed[1] > failed[0])
+        by = f"{many} gates fail, {few} of the other" if many != few else "a graver gate fails"
+    elif ends and ends[0] != ends[1]:
+        worse, by = int(ends[1] > ends[0]), f"loss {max(ends):.6g} against {min(ends):.6g} at the end"
+    steps = {name: len(rows) for name, rows in both.items()}
+    return Beside(steps=steps, parts=parts, above=_above(losses), ends=ends, worse=worse, by=by)
+
+
+def cells(column: Column | None) -> Cells:
+    """Yield the steps of a column with their numbers."""
+    return zip(column.step, column.value, strict=True) if column else ()
+
+
+def at_both(mine: Cells, theirs: Cells) -> list[tuple[Any, float, float]]:
+    """Return the steps at which two columns both hold a number, each with both numbers."""
+    here, there = ({step: value for step, value in one if None not in (step, value)} for one in (mine, theirs))
+    return [(step, here[step], there[step]) for step in sorted(here.keys() & there.keys())]
+
+
+def parts_at(both: tuple[Any, float, float]) -> bool:
+    """Return whether two numbers of one step are not the same to the bit; NaN is NaN."""
+    return repr(both[1]) != repr(both[2])
+
+
+def _above(losses: list[tuple[int, float, float]]) -> tuple[int, int] | None:
+    """Return the step since which one loss stays on its side of the other, and the side; None where they end equal."""
+    sides = [(step, (there > here) - (there < here)) for step, here, there in losses]
+    if not sides or not (side := sides[-1][1]):
+        return None
+    others = [at for at, (_, one) in enumerate(sides) if one != side]
+    return sides[others[-1] + 1 if others else 0][0], side
+
+
+def _failed(found: Inspection) -> tuple[int, int]:
+    of = [one for one in found.judged.findings if one.verdict.outcome is model.Outcome.FAIL] if found.judged else []
+    advisory = sum(one.severity is model.Severity.ADVISORY for one in of)
+    return len(of) - advisory, advisory

@@ -60,8 +60,7 @@ def _unmeant(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
         return replace(problem, code="when-incomparable")
     if fact.basis is model.Basis.REPORTED:  # or a run could excuse itself from a gate by what it says
         return replace(problem, code="when-reported")
-    figures = {**problem.figures, "basis": str(fact.basis)}
-    return replace(problem, outcome=Outcome.NOT_APPLICABLE, figures=figures)
+    return replace(problem, outcome=Outcome.NOT_APPLICABLE, figures={**problem.figures, "basis": str(fact.basis)})
 
 
 def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str, Json] | None:
