@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import yaml
-from yaml.parser import Parser
-from yaml.reader import Reader
-from yaml.scanner import Scanner
 
 from weighbridge.core import ContractError, dataclass, field, replace
 
@@ -135,15 +132,6 @@ def _end_of(before: str, where: str) -> str:
 # --- Events -----------------------------------------------------------------------------------------------------------
 
 
-class _Source(Reader, Scanner, Parser):
-    """PyYAML's pure-Python parser without composer and constructor; its C loader crashes on deep nesting."""
-
-    def __init__(self, text: str) -> None:
-        Reader.__init__(self, text)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-
-
 class _Composer:
     """Build plain data from events, noting positions and problems."""
 
@@ -155,7 +143,7 @@ class _Composer:
 
     def compose(self, text: str) -> Any:
         """Read the text's one document; a ContractError where reading cannot go on."""
-        source: Any = _Source(text)
+        source: Any = yaml.SafeLoader(text)  # its events alone; the C loader crashes on deep nesting
         self._next = source.get_event
         root = None
         try:

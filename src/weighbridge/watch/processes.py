@@ -155,8 +155,7 @@ class Tree:
                 found = [one for one in descendants(os.getpid(), self.foreign) if one.state not in "ZX"]
                 self.max_rss_kib = max(self.max_rss_kib, *(one.rss_kib for one in found), 0)
                 return found
-        shared = {"state": "?", "name": "", "cpu_s": 0.0, "rss_kib": 0}
-        only = Seen(pid=self.child, start_ticks=0, parent=os.getpid(), **shared)  # type: ignore[arg-type]
+        only = Seen(pid=self.child, start_ticks=0, parent=os.getpid(), state="?", name="", cpu_s=0.0, rss_kib=0)
         return [only] if self.child and self.status is None else []
 
     def childless(self) -> bool:

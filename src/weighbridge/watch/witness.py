@@ -199,9 +199,8 @@ class Witness:
             self._once("judging", f"broke: {type(problem).__name__}; judged again at the end", str(problem))
         for why in self.judges.notes:
             self._once("a log:", why)
-        if found is not None and self.asked.stops:
-            self.stop = found
-        elif found is not None:
+        self.stop = found if self.asked.stops else None
+        if found is not None and self.stop is None:
             self._find(found, "--stop-at never")
         if self.paused and self.stop is None:
             self.paused = False
