@@ -87,14 +87,12 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
     if ended not in ENDS and next(iter(kind.roles.values())) is model.SubjectKind.RUN:
         what = f"{show(ended)} is none of {', '.join(ENDS)}{nearest(str(ended), ENDS)}"
         yield layered.found((*path, "when", ENDED), "unknown-choice", what)
-    if due := _mapping(gate, "due"):
-        of_run = model.SubjectKind.RUN in kind.roles.values()
-        if len(due) > 1 or not of_run:
-            what = (
-                "it names a step and a time" if of_run else f"{kind.name} judges no run, and nothing of it comes later"
-            )
-            remedy = "keep one of the two" if of_run else "delete due"
-            yield layered.found((*path, "due"), "needless-due", what, remedy, at_key=True)
+    due, place = _mapping(gate, "due"), (*path, "due")
+    if due and model.SubjectKind.RUN not in kind.roles.values():
+        what = f"{kind.name} judges no run, and nothing of it comes later"
+        yield layered.found(place, "needless-due", what, "delete due", at_key=True)
+    elif len(due) > 1:
+        yield layered.found(place, "needless-due", "it names a step and a time", "keep one of the two", at_key=True)
     executed = any(role in model.EXECUTED for role in kind.roles.values())
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"

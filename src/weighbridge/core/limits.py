@@ -291,8 +291,7 @@ def _as_number(kind: Any, data: object) -> object:
 def _read_choice(doc: Doc, choices: Sequence[str], data: object, path: Path, reading: _Reading) -> str | None:
     if isinstance(data, str) and data in choices:
         return data
-    same = [one for one in choices if doc.any_case and one.casefold() == str(data).casefold()]
-    if same:
+    if same := [one for one in choices if doc.any_case and one.casefold() == str(data).casefold()]:
         return same[0]
     near = closest(str(data), choices)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -127,8 +127,7 @@ def autopsy(view: RunView, step: int, found: Layers | None) -> Autopsy:
         for label, norms in (("gradient", found.grad), ("update", found.change)):
             pairs = zip(found.names, norms, strict=True)
             layers += [_around(f"{label} {name}", found.steps, row, at) for name, row in pairs]
-    looked = int(at) if at is not None else None
-    return Autopsy(step=step, columns=_ordered(rows), layers=_ordered(layers), layers_at=looked)
+    return Autopsy(step=step, columns=_ordered(rows), layers=_ordered(layers), layers_at=at)
 
 
 def _ordered(rows: Iterable[Around]) -> tuple[Around, ...]:

@@ -71,9 +71,8 @@ class ImportComparison:
     @property
     def lossy(self) -> tuple[TensorPair, ...]:
         """Return the tensors of a type that holds less than the source's."""
-        return tuple(
-            row for row in self.pairs if self.classes[row.name] in LOSSY and row.candidate_dtype != row.source_dtype
-        )
+        lossy = (row for row in self.pairs if self.classes[row.name] in LOSSY)
+        return tuple(row for row in lossy if row.candidate_dtype != row.source_dtype)
 
     @property
     def dropped(self) -> Mapping[str, int]:

@@ -27,9 +27,8 @@ def judge_contract(
     canaries: Mapping[str, model.CanaryResult],
 ) -> tuple[model.Finding, ...]:
     """Judge every gate of a contract on each of its instances; `instances` is by gate id."""
-    return tuple(
-        judge_gate(gate, instance, measured, canaries) for gate in contract.gates for instance in instances[gate.id]
-    )
+    on = ((gate, instance) for gate in contract.gates for instance in instances[gate.id])
+    return tuple(judge_gate(gate, instance, measured, canaries) for gate, instance in on)
 
 
 def judge_gate(
