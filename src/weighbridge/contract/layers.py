@@ -122,8 +122,7 @@ class _Over:
     """One merge in progress: what is written where in its result, in which every part of the base keeps its path."""
 
     def __init__(self, base: Layered, child: Layered) -> None:
-        self.base = base
-        self.child = child
+        self.base, self.child = base, child
         self.written: dict[Path, Written] = {}
 
     def mapping(self, under: Any, over: Any, at_child: Path, path: Path) -> Any:

@@ -36,11 +36,8 @@ def judge_gate(
 ) -> model.Finding:
     """Judge one gate on one instance, with its trials and its conditions."""
     kind, facts = KINDS[gate.kind], facts_of(gate, instance, measured)
-    canary_trials = tuple(
-        _canary_trial(item.key, canaries.get(item.key))
-        for item in all_requests(gate, instance)
-        if isinstance(measured.get(item.key), Measurement)
-    )
+    keys = (item.key for item in all_requests(gate, instance) if isinstance(measured.get(item.key), Measurement))
+    canary_trials = tuple(_canary_trial(key, canaries.get(key)) for key in keys)
     uncounted, not_meant = None, unmeant(gate, facts)
     of_facts = facts_request(gate, instance)
     if of_facts and not_meant and not_meant.outcome is Outcome.NOT_APPLICABLE:
@@ -247,11 +244,8 @@ def _objects(came_to: Verdict, mutation: Mutation[Any], places: frozenset[str]) 
 
 
 def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Sequence[str]) -> Trial:
-    emptied = {
-        name: replace(item, value=_emptied(item.value), examined=0) if name in names else item
-        for name, item in evidence.items()
-    }
-    caught = answer(kind, emptied, limits).outcome is Outcome.BLOCKED
+    emptied = {name: replace(evidence[name], value=_emptied(evidence[name].value), examined=0) for name in names}
+    caught = answer(kind, {**evidence, **emptied}, limits).outcome is Outcome.BLOCKED
     result = TrialResult.CAUGHT if caught else TrialResult.SURVIVED
     return Trial(kind="nothing-left", name="without " + " and ".join(names), code="", result=result)
 

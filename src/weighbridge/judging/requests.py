@@ -36,10 +36,8 @@ def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
     """Return the measurement that a gate's need is, on one instance."""
     options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
     options |= need.of_limits(gate.limits)
-    subjects = tuple(gate.subjects[role] for role in need.of)
-    return Request(
-        quantity=need.quantity, subjects=subjects, instance=instance, options=dumps(options).decode().strip()
-    )
+    subjects, text = tuple(gate.subjects[role] for role in need.of), dumps(options).decode().strip()
+    return Request(quantity=need.quantity, subjects=subjects, instance=instance, options=text)
 
 
 def facts_request(gate: GateDecl, instance: str) -> Request | None:

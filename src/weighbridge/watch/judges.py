@@ -217,8 +217,7 @@ class Judges:
         past = now_s - self._began
         due = [one for one in mine if not one.judged and (reading.last_step >= one.due_step or past >= one.due_s)]
         for one in due:
-            finding = one.when_due(self._view(run, one))
-            if finding:  # it is known with this step, whichever row it is of
+            if finding := one.when_due(self._view(run, one)):  # it is known with this step, whichever row it is of
                 worst = Offence(place=finding.verdict.offences[0].place, code=finding.verdict.code)
                 if stop := self._stop(one, finding, worst, reading):
                     return stop

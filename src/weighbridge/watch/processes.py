@@ -132,6 +132,11 @@ def _send(one: Seen, number: int) -> None:
         os.close(handle)
 
 
+def how_ended(code: int | None) -> dict[str, int | None]:
+    """Return as a book has it what a process ended with: its own code, or the signal; neither where none is known."""
+    return {"code": None if code is None or code < 0 else code, "signal": -code if code and code < 0 else None}
+
+
 @dataclass(slots=True, kw_only=True)
 class Tree:
     """The child of this process and all that came of it, whoever their parents are by now."""
@@ -195,32 +200,21 @@ class Tree:
 
     def reap(self) -> Iterator[tuple[Seen | None, Gone]]:
         """Wait for every process that ended and is ours to wait for; yield what it was where that was not known."""
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None:
-                return
-            before = read_process(ended.si_pid)
-            _, status, used = os.wait4(ended.si_pid, 0)
-            mine = ended.si_pid == self.child  # which began as a copy of this process, of that size
-            self.status = status if mine else self.status
-            known = used.ru_maxrss if not mine or used.ru_maxrss > self.copied_kib else None
-            self.max_rss_kib = max(self.max_rss_kib, known or 0)
-            new = before if before is not None and self.known.pop(before.key, None) is None else None
-            code = os.waitstatus_to_exitcode(status)
-            yield (
-                new,
-                Gone(
-                    pid=ended.si_pid,
-                    start_ticks=before.start_ticks if before else 0,
-                    code=code if code >= 0 else None,
-                    signal=-code if code < 0 else None,
-                    cpu_s=used.ru_utime + used.ru_stime,
-                    max_rss_kib=known,
-                ),
-            )
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                yield self._buried(ended.si_pid)
+
+    def _buried(self, pid: int) -> tuple[Seen | None, Gone]:
+        before = read_process(pid)
+        _, status, used = os.wait4(pid, 0)
+        mine = pid == self.child  # which began as a copy of this process, of that size
+        self.status = status if mine else self.status
+        known = used.ru_maxrss if not mine or used.ru_maxrss > self.copied_kib else None
+        self.max_rss_kib = max(self.max_rss_kib, known or 0)
+        new = before if before is not None and self.known.pop(before.key, None) is None else None
+        began, cpu_s = before.start_ticks if before else 0, used.ru_utime + used.ru_stime
+        code = how_ended(os.waitstatus_to_exitcode(status))
+        return new, Gone(pid=pid, start_ticks=began, **code, cpu_s=cpu_s, max_rss_kib=known)
 
     def kill(self, seconds: float, reap: Callable[[], object]) -> list[Seen]:
         """Kill every process, wait for them, and return those that are there all the same after so many seconds."""

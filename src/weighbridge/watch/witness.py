@@ -284,17 +284,15 @@ class Witness:
 
     def _sample(self, alive: Sequence[Seen]) -> None:
         self.mapped.look(alive)
-        self.book.add(
-            of.Sample(
-                processes=len(alive),
-                cpu_s=round(self.cpu_s + sum(one.cpu_s for one in alive), 3),
-                rss_kib=sum(one.rss_kib for one in alive),
-                device_memory_mib=processes.device_memory(alive) if "device-memory" in self.witnessed else {},
-                device_files=processes.open_devices(alive),
-            )
+        sample = of.Sample(
+            processes=len(alive),
+            cpu_s=round(self.cpu_s + sum(one.cpu_s for one in alive), 3),
+            rss_kib=sum(one.rss_kib for one in alive),
+            device_memory_mib=processes.device_memory(alive) if "device-memory" in self.witnessed else {},
+            device_files=processes.open_devices(alive),
         )
-        for count in self.growth.counts():
-            self.book.add(count)
+        for line in (sample, *self.growth.counts()):
+            self.book.add(line)
 
     # --- The stop and the end ----------------------------------------------------------------------------------------
 
@@ -375,22 +373,19 @@ class Witness:
             return f"what lies in the run could not be read: {problem}"
         for note in self.growth.rewritten(files):
             self.book.add(note)
-        self.book.add(
-            of.End(
-                code=code if code is not None and code >= 0 else None,
-                signal=-code if code is not None and code < 0 else None,
-                exit=exit_code,
-                wall_s=round(time.monotonic() - self.began, 3),
-                cpu_s=round(self.cpu_s, 3),
-                max_rss_kib=self.tree.max_rss_kib,
-                processes=self.seen,
-                files=files,
-                write_roots=tuple(map(self.redactor.text, self.mapped.write_roots())),
-                witnessed=self.witnessed,
-                not_witnessed=self.not_witnessed,
-            ),
-            durable=True,
+        end = of.End(
+            **processes.how_ended(code),
+            exit=exit_code,
+            wall_s=round(time.monotonic() - self.began, 3),
+            cpu_s=round(self.cpu_s, 3),
+            max_rss_kib=self.tree.max_rss_kib,
+            processes=self.seen,
+            files=files,
+            write_roots=tuple(map(self.redactor.text, self.mapped.write_roots())),
+            witnessed=self.witnessed,
+            not_witnessed=self.not_witnessed,
         )
+        self.book.add(end, durable=True)
         return self.book.seal()
 
 
