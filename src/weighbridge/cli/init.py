@@ -17,7 +17,8 @@ from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.strict_yaml import flow
 from weighbridge.core import ContractError, SubjectKind, UsageError, bare, data_path, nearest
 from weighbridge.core.git import answer
-from weighbridge.evaluation.starting import contract_of, is_here, policy_of
+from weighbridge.evaluation.import_comparison import stated_policy
+from weighbridge.evaluation.inspection import contract_of, is_here
 
 STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-parity"}
 PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
@@ -81,7 +82,7 @@ def command(
         loaded[name or "run"] = load_contract(f"{BUILTIN}{fits}")
         looked_at.append(f"read    run: builtin:{fits} fits it")
     if "import" in parts and is_here(targets["source"]) and is_here(targets["import"]):
-        policy, where = policy_of(targets["source"], targets["import"])
+        policy, where = stated_policy(targets["source"], targets["import"])
         stated |= {"policy": policy} if policy else {}
         looked_at += [f"read    import: {where} says policy: {policy}"] if policy else []
     stated |= settings(params, "param")

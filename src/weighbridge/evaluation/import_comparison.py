@@ -17,13 +17,13 @@ from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
-from weighbridge.gates.families.block_types import BOUND, RECIPES, TYPICAL_ERROR
+from weighbridge.gates.families.block_types import BOUND, RECIPES, ROUNDED_TYPES, TYPICAL_ERROR, UNWEIGHTED
 from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.gates.families.policies import CEILING, TARGETS
 from weighbridge.gates.families.tensor_pairs import Look, is_exact, two_sided
 from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of, judge
 from weighbridge.judging.requests import DEFAULT, all_requests, request_for
-from weighbridge.packing.packed_weights import marked
+from weighbridge.packing.packed_weights import marked, settings_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import TensorPair
@@ -254,6 +254,28 @@ def _declared(view: Opened) -> Policy:
     named = f"at-most:quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"
     counted = ", ".join(f"{dtypes.count(dtype)} {dtype}" for dtype in dict.fromkeys(sorted(dtypes)))
     return Policy(limits={"policy": named}, name=named, why=f" (the types that the file declares: {counted})")
+
+
+def stated_policy(source: str, candidate: str) -> tuple[str, str]:
+    """Return what a file states that it was made to be, as a policy, and where it states it; "" where it does not."""
+    made, of = checkpoint.open_checkpoint(candidate), checkpoint.open_checkpoint(source)
+    floats = {*LOADED_AS.values()}
+    before = floats & {one.dtype for one in of.tensors.values()}
+    number = made.metadata.get("general.file_type")
+    rounded = next((name for name, one in ROUNDED_TYPES.items() if one == number), "")
+    states = f"general.file_type {number}"
+    if (settings := settings_of(made)) and any(marked(made)):  # packers store what they leave in one dtype
+        both = (one.dtype for name, one in made.tensors.items() if name in of.tensors and one.dtype in floats)
+        rounded = next((dtype for dtype in both if dtype in ROUNDED_TYPES and before - {dtype}), "")
+        states = f"quantization_config {settings.get('quant_method') or settings.get('bits')}"
+        return "packed" + (f"+rounded:{rounded}" if rounded else ""), states
+    if rounded and before - {rounded}:
+        return f"rounded:{rounded}", states
+    mixture = next((name for name, one in RECIPES.items() if one.number == number), "")
+    if not mixture:
+        return ("lossless", states) if isinstance(number, int) else ("", "")
+    alone = {one.dtype for one in made.tensors.values()} - floats == {mixture}
+    return f"{'requant' if alone and mixture in UNWEIGHTED else 'quantised'}:{mixture}", states
 
 
 def _gates(

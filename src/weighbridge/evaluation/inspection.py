@@ -41,6 +41,7 @@ from weighbridge.views.run import Column
 GATES = ("checkpoint-integrity", "label-plausibility")
 HOLDS_TENSORS = ".safetensors", ".gguf"
 INDEXES = ".safetensors.index.json", ".bin.index.json", METADATA
+RECORDED, LOGGED = "training-run", "training-log"
 MOMENTS = "mean", "std", "min", "max"
 LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
 APART, LAYERS = 32.0, 4  # times the median of the same weight in so many layers or more
@@ -97,7 +98,7 @@ def inspect(
 
 def _judged(target: str, view: Any) -> Evaluation:
     """Judge a run by what needs no declaration: the gates for any log, and those on what a recorder looked at."""
-    of_log, of_recorder = (load_contract(f"{BUILTIN}{name}").contract for name in ("training-log", "training-run"))
+    of_log, of_recorder = (load_contract(f"{BUILTIN}{name}").contract for name in (LOGGED, RECORDED))
     kinds = {gate.kind for gate in of_log.gates}
     whole = {"as_logged": True}  # also of a run that goes on
     more = [replace(gate, where=whole) for gate in of_recorder.gates if gate.when and gate.kind not in kinds]
@@ -105,6 +106,30 @@ def _judged(target: str, view: Any) -> Evaluation:
     bound = bind(contract, Path(), [f"run={target}"])
     views = {} if view.ranks else {bound[0].key: view}
     return EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound), views=views).evaluate()
+
+
+def is_here(target: str) -> bool:
+    """Return whether a target lies on this machine, so that it can be looked at."""
+    path = local_path(target.removeprefix("hf:"))
+    return path is not None and exists(path)
+
+
+def contract_of(run: str) -> tuple[str, dict[str, str]]:
+    """Return the name of the contract for a run, and the parameters under which this one passes."""
+    contract = load_contract(f"{BUILTIN}{RECORDED}").contract
+    bound = bind(contract, Path(), [f"run={run}"])
+    for one in bound:
+        if "pid" not in one.open().facts:
+            return LOGGED, {}
+    found = EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound)).evaluate()
+    facts = next((item for key, item in found.measured.items() if key.startswith("facts.run.")), None)
+    said = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, model.Measurement) else {}
+    known = {"device": said.get("requested_device"), "tokens_per_step": said.get("tokens_per_step")}
+    timed = next(one for one in found.findings if one.kind == "wall-time-budget")
+    median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
+    if isinstance(median, (int, float)):
+        known["budget_ms"] = str(math.ceil(1.5 * median))  # half as much again, as --from-run says
+    return RECORDED, {name: value for name, value in known.items() if value is not None}
 
 
 def opened(target: str, kind: SubjectKind) -> Any:

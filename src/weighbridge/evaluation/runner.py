@@ -14,9 +14,8 @@ from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dumps,
 from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.judging.conditions import lacking_here
 from weighbridge.judging.judging import judge_contract
-from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_request
+from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_request, lacking_here
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS

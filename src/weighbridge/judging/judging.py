@@ -13,8 +13,19 @@ from weighbridge.clauses.mutations import of_limits
 from weighbridge.core import GateDecl, Measured, Measurement, Outcome, Trial, TrialResult, Verdict, model, read, replace
 from weighbridge.core.errors import show_traceback
 from weighbridge.gates import KINDS
-from weighbridge.judging.conditions import RUN_FACTS, facts_of, is_of_run, sealed, unfit_run, unmeant, unmet
-from weighbridge.judging.requests import NOT_HERE, all_requests, facts_request, request_for
+from weighbridge.judging.requests import (
+    NOT_HERE,
+    RUN_FACTS,
+    all_requests,
+    facts_of,
+    facts_request,
+    is_of_run,
+    request_for,
+    sealed,
+    unfit_run,
+    unmeant,
+    unmet,
+)
 from weighbridge.quantities.facts import Fact
 
 Trials: TypeAlias = tuple[Trial, ...]
