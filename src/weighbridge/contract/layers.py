@@ -77,11 +77,9 @@ class Layered:
 
     def source(self, path: Path) -> Written:
         """Return where the part at a path is written."""
-        for length in range(len(path), -1, -1):
-            if path[:length] in self.written:
-                document, start = self.written[path[:length]]
-                return document, (*start, *path[length:])
-        raise KeyError(path)
+        length = next(length for length in range(len(path), -1, -1) if path[:length] in self.written)
+        document, start = self.written[path[:length]]
+        return document, (*start, *path[length:])
 
     def found(
         self, path: Path, code: str, what: str, remedy: str = "", *, at_key: bool = False, warning: bool = False
@@ -94,27 +92,21 @@ class Layered:
 
 
 def moved(base: Layered, folder: str) -> Layered:
-    """Return a contract with its paths made relative to the folder of the contract that extends it."""
-    subjects = base.data.get("subjects")
-    if not folder or not isinstance(subjects, Mapping):
+    """Return a contract that was read without a problem with its paths made relative to a folder that extends it."""
+    if not folder or "subjects" not in base.data:
         return base
-    there = dict(subjects)
-    for name, body in subjects.items():
-        inside = body if isinstance(body, Mapping) else {}
-        paths = {key: inside[key] for key in ("path", "for_each") if isinstance(inside.get(key), str)}
-        if paths:
-            there[name] = {**body, **{key: posixpath.join(folder, path) for key, path in paths.items()}}
+    there = {
+        name: {**body, **{key: posixpath.join(folder, body[key]) for key in ("path", "for_each") if key in body}}
+        for name, body in base.data["subjects"].items()
+    }
     return Layered({**base.data, "subjects": there}, base.written)
 
 
 def merge(base: Layered, child: Layered) -> Layered:
     """Put a contract over what it extends: mappings by key, gates by id, plain values as a parameter's new default."""
     under, over = {key: value for key, value in base.data.items() if key not in OWN}, _Over(base, child)
-    if isinstance(under.get("gates"), list):  # the base's own reasons for being loose excuse nothing further down
-        under["gates"] = [
-            {key: gate[key] for key in gate if key != "relax"} if isinstance(gate, dict) else gate
-            for gate in under["gates"]
-        ]
+    if "gates" in under:  # the base's own reasons for being loose excuse nothing further down
+        under["gates"] = [{key: gate[key] for key in gate if key != "relax"} for gate in under["gates"]]
     return Layered(over.mapping(under, child.data, (), ()), over.written)
 
 
@@ -135,15 +127,13 @@ class _Over:
             place, there = (*path, key), (*at_child, key)
             if key not in over:
                 merged[key] = self.take(self.base, under[key], place, place)
-            elif key not in under:
-                merged[key] = self.take(self.child, over[key], there, place)
             elif place == ("gates",):
-                merged[key] = self.gates(under[key], over[key])
-            elif path == ("params",) and isinstance(under[key], dict) and not isinstance(over[key], dict):
+                merged[key] = self.gates(under.get(key), over[key])
+            elif path == ("params",) and key in under and not isinstance(over[key], dict):
                 merged[key] = {**self.take(self.base, under[key], place, place), "default": over[key]}
                 self.written[*place, "default"] = self.child.source(there)
             else:
-                merged[key] = self.mapping(under[key], over[key], there, place)
+                merged[key] = self.mapping(under.get(key), over[key], there, place)
         return merged
 
     def gates(self, under: Any, over: Any) -> Any:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
 
 ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
+AS_EVALUATED = ("contract", "instances", "measured", "canaries", "findings", "started", "finished", "plugins")
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
 
@@ -235,20 +236,13 @@ def keep(
 ) -> Bundle:
     """Write a bundle of an evaluation; `source` is the contract's own bytes, `lane` is sealed with the environment."""
     draft = BundleDraft(
-        contract=evaluation.contract,
+        **{name: getattr(evaluation, name) for name in AS_EVALUATED},
         contract_yaml=source,
         subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),
-        instances=evaluation.instances,
-        measured=evaluation.measured,
-        canaries=evaluation.canaries,
-        findings=evaluation.findings,
         tool=tool(),
         host=host_pseudonym(redactor.key),
-        started=evaluation.started,
-        finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
         environment={**environment(), **lane},
-        plugins=evaluation.plugins,
         logs=logs,
         companions=companions,
     )

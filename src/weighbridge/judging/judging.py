@@ -120,13 +120,13 @@ def _evidence(
     """Return what the kind needs, or the verdict where something of it is not there."""
     evidence: dict[str, Measurement] = {}
     for name, key in keys.items():
-        need, item = kind.needs[name], measured.get(key, NEVER_MEASURED)
+        need, item = kind.needs[name], measured.get(key)
         if isinstance(item, model.Faulted):
             return Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": key})
-        if isinstance(item, model.Unmeasured):
+        if item is None or isinstance(item, model.Unmeasured):
             if need.optional:
                 continue
-            return blocked(item.code, {"measurement": key})
+            return blocked(item.code if item else "never-measured", {"measurement": key})
         if (partial := _partial(item)) is not None:
             return partial
         evidence[name] = item
@@ -137,11 +137,6 @@ def _partial(item: Measured) -> Verdict | None:
     if isinstance(item, Measurement) and item.examined < item.total:
         return blocked("partial-look", {"examined": item.examined, "total": item.total})
     return None
-
-
-NEVER_MEASURED = model.Unmeasured(
-    code="never-measured", why="no verifier measured it", remedy="bind the gate's subjects"
-)
 
 
 def _canary_trial(key: str, canary: model.CanaryResult | None) -> Trial:

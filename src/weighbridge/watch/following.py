@@ -284,7 +284,8 @@ class Growth:
     def look(self, now_s: float) -> Iterator[Note]:
         """Look for new logs, often where a folder changed; yield what was done to one that none does to itself."""
         self.begun = False
-        if now_s >= self.next_scan or (now_s >= self.free_at and self._folder_changed()):
+        others = (folder for folder, before in self.folders.items() if _changed_at(folder) != before)
+        if now_s >= self.next_scan or (now_s >= self.free_at and any(others)):
             self.next_scan = now_s + SCAN_SECONDS
             self._scan()
             self.free_at = now_s + SCAN_SHARE * (time.monotonic() - now_s)
@@ -310,9 +311,6 @@ class Growth:
         self.logs |= self.judged()
         self.own = [log for path, log in self.logs.items() if path.suffix in COUNTED and path not in self.judged()]
         self.begun = any(path.name == HEAD for path in fresh)
-
-    def _folder_changed(self) -> bool:
-        return any(_changed_at(folder) != before for folder, before in self.folders.items())
 
     def _files(self, folder: str, deep: int) -> Iterator[Path]:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
