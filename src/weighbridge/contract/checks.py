@@ -226,10 +226,9 @@ def loosenings(base: model.Contract, child: model.Contract, layered: Layered) ->
 
 def _elsewhere(name: str, old: model.SubjectDecl, new: model.SubjectDecl, folder: str) -> Iterator[tuple[Path, str]]:
     """Yield what makes a gate look at other columns or files; a first path only spares the person a binding."""
-    if old.columns != new.columns:
-        yield ("subjects", name, "columns"), f"columns of {name} were {_shown(old.columns)}, are {_shown(new.columns)}"
-    if old.lines != new.lines:
-        yield ("subjects", name, "lines"), f"lines of {name} were {_shown(old.lines)}, are {_shown(new.lines)}"
+    for key in ("columns", "lines"):
+        if (before := getattr(old, key)) != (after := getattr(new, key)):
+            yield ("subjects", name, key), f"{key} of {name} were {_shown(before)}, are {_shown(after)}"
     was, now = ({"path": one.path, "for_each": one.for_each} for one in (old, new))
     was = {key: posixpath.normpath(posixpath.join(folder, path)) for key, path in was.items() if path}
     now = {key: posixpath.normpath(path) for key, path in now.items() if path}

@@ -55,7 +55,12 @@ class LoadedContract:
     def limit_at(self, gate: str, limit: str) -> Found | None:
         """Return where the value of a gate's limit is written, be it that of a parameter; None where it is not."""
         index = [decl.id for decl in self.contract.gates].index(gate)
-        return value_at(self.layered, ("gates", index, "with", limit))
+        given = self.layered.data["gates"][index].get("with", {})
+        if limit not in given:
+            return None
+        whole = _REFERENCE.fullmatch(given[limit]) if isinstance(given[limit], str) else None
+        path = ("params", _name(whole), "default") if whole else ("gates", index, "with", limit)
+        return self.layered.found(path, "", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,18 +281,6 @@ def _name(match: re.Match[str]) -> str:
     """Return the parameter that a reference names, or what stands there instead, which no parameter is called."""
     closed = match[0].endswith("}") and match[1].startswith("params.")
     return match[1].removeprefix("params.") if closed else match[0]
-
-
-def value_at(layered: Layered, path: strict_yaml.Path) -> Found | None:
-    """Return where the value at a path is written: where its parameter is given a value, where it is one."""
-    value = layered.data
-    for key in path:
-        try:
-            value = value[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    whole = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
-    return layered.found(("params", _name(whole), "default") if whole else path, "", "")
 
 
 # --- Resolving --------------------------------------------------------------------------------------------------------

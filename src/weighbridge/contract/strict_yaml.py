@@ -23,6 +23,7 @@ SHOWN: Final = 40
 
 Path: TypeAlias = tuple[str | int, ...]
 Position: TypeAlias = tuple[int, int]  # line and column, from 1
+_Places: TypeAlias = dict[Path, tuple[Position | None, Position]]  # of a key, if it has one, and of its value
 
 # Line ends other than LF and CRLF are refused with the control characters, so that lines count as editors count them.
 _REFUSED_IN_ASCII = re.compile("\r(?!\n)|[^\n\r\x20-\x7e]")
@@ -41,26 +42,20 @@ _SPECIAL_FLOAT = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    key: Position | None
-    value: Position
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A document's plain data (dict, list, str, int, float, bool, None), and where each part of it stands."""
 
     data: Any
     where: str
-    _places: dict[Path, _Places] = field(repr=False)
+    _places: _Places = field(repr=False)
 
     def position(self, path: Path, *, at_key: bool = False) -> Position:
         """Return line and column of the value at a path, or of its key; for an absent path, those of what holds it."""
         while path and path not in self._places:
             path, at_key = path[:-1], False
-        places = self._places[path]
-        return places.key if at_key and places.key else places.value
+        of_key, of_value = self._places[path]
+        return of_key if at_key and of_key else of_value
 
     def at(self, path: Path, at_key: bool = False) -> str:
         """Return `position` as `file:line:col`."""
@@ -137,7 +132,7 @@ class _Composer:
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.places: dict[Path, _Places] = {}
+        self.places: _Places = {}
         self.problems: list[ContractError] = []
         self._values = 0
 
@@ -181,7 +176,7 @@ class _Composer:
         if self._values > MAX_VALUES:
             raise self._error("yaml-values", f"more than {MAX_VALUES} values", event, "split the file")
         if path is not None:
-            self.places[path] = _Places(key_at, _position(event))
+            self.places[path] = key_at, _position(event)
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(path, depth + 1)
         return self._list(path, depth + 1) if isinstance(event, yaml.SequenceStartEvent) else value

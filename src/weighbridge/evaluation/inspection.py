@@ -118,9 +118,8 @@ def contract_of(run: str) -> tuple[str, dict[str, str]]:
     """Return the name of the contract for a run, and the parameters under which this one passes."""
     contract = load_contract(f"{BUILTIN}{RECORDED}").contract
     bound = bind(contract, Path(), [f"run={run}"])
-    for one in bound:
-        if "pid" not in one.open().facts:
-            return LOGGED, {}
+    if any("pid" not in one.open().facts for one in bound):
+        return LOGGED, {}
     found = EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound)).evaluate()
     facts = next((item for key, item in found.measured.items() if key.startswith("facts.run.")), None)
     said = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, model.Measurement) else {}

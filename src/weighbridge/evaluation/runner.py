@@ -172,12 +172,10 @@ class EvaluationSession:
 
     def measure(self, item: Request) -> None:
         """Measure one quantity once, and lay its canary."""
-        unbound = self._unbound(item)
-        if item.key not in self.measured and unbound is None:
-            self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
-            self.measured[item.key] = self._guarded(item, found(item.subjects, self.bound, item.instance))
-        elif unbound is not None:
-            self.measured.setdefault(item.key, unbound)
+        if item.key not in self.measured:
+            if (unbound := self._unbound(item)) is None:
+                self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
+            self.measured[item.key] = unbound or self._guarded(item)
 
     def _unbound(self, item: Request) -> model.Unmeasured | None:
         name = next((name for name in item.subjects if find(self.bound, name, item.instance) is None), None)
@@ -207,10 +205,10 @@ class EvaluationSession:
                 self.prefetched |= dict(zip(jobs, batch(list(jobs.values()), given, self.execution), strict=True))
             self.prefetching |= dict.fromkeys(group, (time.monotonic() - began) / len(group))
 
-    def _guarded(self, item: Request, bound: tuple[Binding, ...]) -> model.Measured:
+    def _guarded(self, item: Request) -> model.Measured:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
-                return self._measured(item, bound)
+                return self._measured(item, found(item.subjects, self.bound, item.instance))
         except SubjectError as error:
             show_traceback(error.__cause__)
             why = f"{error.where}: {error.what}".removeprefix(": ")

@@ -186,11 +186,9 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
         if cut is not evidence and on_whole:
             trial = _try(kind, mutation, evidence, limits, verdict)
         yield trial
-    for name in evidence:
-        if not kind.needs[name].optional:
-            yield _nothing_left(kind, evidence, limits, (name,))
-    if len(evidence) > 1:
-        yield _nothing_left(kind, evidence, limits, tuple(evidence))
+    each: list[tuple[str, ...]] = [(name,) for name in evidence if not kind.needs[name].optional]
+    for names in [*each, tuple(evidence)] if len(evidence) > 1 else each:
+        yield _nothing_left(kind, evidence, limits, names)
 
 
 def _cut(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> tuple[Evidence, object, Verdict]:
@@ -236,9 +234,7 @@ def _try(kind: Kind[Any], mutation: Mutation[Any], evidence: Evidence, limits: o
         if not _objects(answer(kind, broken.evidence, limits), mutation, broken.places):
             return survived
         caught = True
-    if caught:
-        return replace(survived, result=TrialResult.CAUGHT)
-    return replace(survived, result=TrialResult.UNTRIED, why=why)
+    return replace(survived, result=TrialResult.CAUGHT if caught else TrialResult.UNTRIED, why="" if caught else why)
 
 
 def _objects(came_to: Verdict, mutation: Mutation[Any], places: frozenset[str]) -> bool:
