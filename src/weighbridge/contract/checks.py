@@ -179,14 +179,12 @@ def _dependencies(layered: Layered, gates: Gates) -> Iterator[Found]:
         yield layered.found((*path, "depends_on"), "circular-gate", what, "delete one of the dependencies", at_key=True)
 
 
-def _mapping(data: object, key: str) -> Mapping[str, Any]:
-    value = data.get(key) if isinstance(data, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
+def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return value if isinstance(value := data.get(key), Mapping) else {}
 
 
-def _list(data: object, key: str) -> Sequence[Any]:
-    value = data.get(key) if isinstance(data, Mapping) else None
-    return value if isinstance(value, list) else ()
+def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
+    return value if isinstance(value := data.get(key), list) else ()
 
 
 # --- Against the contract that it extends -----------------------------------------------------------------------------

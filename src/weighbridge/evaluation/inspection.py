@@ -18,7 +18,7 @@ from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
 from weighbridge.core.local_files import exists, is_file, is_folder, local_path
 from weighbridge.evaluation.binding import Binding, all_instances, bind
-from weighbridge.evaluation.runner import Evaluation, EvaluationSession
+from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.formats import detect, unread_formats
 from weighbridge.formats.word_types import INTEGERS
 from weighbridge.gates import KINDS
@@ -47,6 +47,7 @@ LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of 
 APART, LAYERS = 32.0, 4  # times the median of the same weight in so many layers or more
 NUMBER = re.compile(r"\.\d+\.")
 COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weight_norm", "parameters_sum")
+Words: TypeAlias = Callable[[str, Verdict], Sequence[str]]
 Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without one, None
 LOSS, LAST = "loss", 10  # of so many steps of both, a tenth is the end
 MODELS = ("*.safetensors", "*.gguf", "pytorch_model*.bin")  # a Trainer's own; its optimizer.pt is none
@@ -67,12 +68,7 @@ class Inspection:
 
 
 def inspect(
-    target: str,
-    words: Callable[[str, Verdict], Sequence[str]],
-    *,
-    headers: bool = False,
-    moments: bool = False,
-    progress: Callable[[str], None] = lambda _text: None,
+    target: str, words: Words, *, headers: bool = False, moments: bool = False, progress: Announce = lambda _text: None
 ) -> Inspection:
     """Look at a checkpoint, at its `headers` alone or its `moments` too, or at a run log; `words` say a verdict."""
     kind = kind_of(target)
@@ -199,9 +195,7 @@ class CheckpointReport:
     tensors: Mapping[str, Fields]
 
 
-def look(
-    view: Any, table: Mapping[str, Fields], words: Callable[[str, Verdict], Sequence[str]], *, moments: bool = False
-) -> CheckpointReport:
+def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool = False) -> CheckpointReport:
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
     files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
     instruments = [one.VERIFIER for one in (tensor_bits, tensor_health, *([tensor_moments] if moments else []))]
@@ -300,7 +294,7 @@ def parts_of(target: str) -> list[tuple[str, Path]]:
     return named if len(named) > 1 and (log is not None or saved) else []
 
 
-def look_at(parts: list[tuple[str, Path]], words: Any, progress: Callable[[str], None], **how: bool) -> Iterator[Part]:
+def look_at(parts: list[tuple[str, Path]], words: Words, progress: Announce, **how: bool) -> Iterator[Part]:
     """Look at each part by itself; one that cannot be read keeps no other from being looked at."""
     for name, path in parts:
         part: dict[str, Any] = {"name": name, "target": str(path)}

@@ -29,22 +29,19 @@ from weighbridge.judging.requests import (
 from weighbridge.quantities.facts import Fact
 
 Trials: TypeAlias = tuple[Trial, ...]
+AllMeasured: TypeAlias = Mapping[str, Measured]  # by the keys of requests, as are the results of canaries
+Canaries: TypeAlias = Mapping[str, model.CanaryResult]
 
 
 def judge_contract(
-    contract: model.Contract,
-    instances: Mapping[str, Sequence[str]],
-    measured: Mapping[str, Measured],
-    canaries: Mapping[str, model.CanaryResult],
+    contract: model.Contract, instances: Mapping[str, Sequence[str]], measured: AllMeasured, canaries: Canaries
 ) -> tuple[model.Finding, ...]:
     """Judge every gate of a contract on each of its instances; `instances` is by gate id."""
     on = ((gate, instance) for gate in contract.gates for instance in instances[gate.id])
     return tuple(judge_gate(gate, instance, measured, canaries) for gate, instance in on)
 
 
-def judge_gate(
-    gate: GateDecl, instance: str, measured: Mapping[str, Measured], canaries: Mapping[str, model.CanaryResult]
-) -> model.Finding:
+def judge_gate(gate: GateDecl, instance: str, measured: AllMeasured, canaries: Canaries) -> model.Finding:
     """Judge one gate on one instance, with its trials and its conditions."""
     kind, facts = KINDS[gate.kind], facts_of(gate, instance, measured)
     keys = (item.key for item in all_requests(gate, instance) if isinstance(measured.get(item.key), Measurement))
@@ -91,7 +88,7 @@ def _under_conditions(
 
 
 def _judged(
-    kind: Kind[Any], limits: object, keys: Mapping[str, str], measured: Mapping[str, Measured], canary_trials: Trials
+    kind: Kind[Any], limits: object, keys: Mapping[str, str], measured: AllMeasured, canary_trials: Trials
 ) -> tuple[Verdict, Trials]:
     evidence = _evidence(kind, keys, measured)
     if isinstance(evidence, Verdict):
@@ -114,9 +111,7 @@ def _judged(
     return verdict, (*trials, *canary_trials)
 
 
-def _evidence(
-    kind: Kind[Any], keys: Mapping[str, str], measured: Mapping[str, Measured]
-) -> dict[str, Measurement] | Verdict:
+def _evidence(kind: Kind[Any], keys: Mapping[str, str], measured: AllMeasured) -> dict[str, Measurement] | Verdict:
     """Return what the kind needs, or the verdict where something of it is not there."""
     evidence: dict[str, Measurement] = {}
     for name, key in keys.items():
