@@ -19,7 +19,7 @@ from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_r
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.verifier import MeasurementJob, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Found, MeasurementJob, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class EvaluationSession:
     broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
     measured: dict[str, model.Measured] = field(default_factory=dict)
     canaries: dict[str, model.CanaryResult] = field(default_factory=dict)
-    prefetched: dict[str, model.Measurement | model.Unmeasured | SubjectError] = field(default_factory=dict)
+    prefetched: dict[str, Found] = field(default_factory=dict)
     prefetching: dict[str, float] = field(default_factory=dict)
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -238,9 +238,7 @@ class EvaluationSession:
         return replace(result, total=verifier.extent(views, options))
 
 
-def _measured(
-    verifier: Verifier, views: Views, options: model.Fields, execution: Execution
-) -> model.Measurement | model.Unmeasured | SubjectError:
+def _measured(verifier: Verifier, views: Views, options: model.Fields, execution: Execution) -> Found:
     if verifier.batch is None:
         return verifier.measure(views, options)
     (result,) = verifier.batch([MeasurementJob(verifier, views)], options, execution)

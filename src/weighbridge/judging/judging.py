@@ -68,11 +68,7 @@ def judge_gate(gate: GateDecl, instance: str, measured: AllMeasured, canaries: C
 
 
 def _under_conditions(
-    gate: GateDecl,
-    instance: str,
-    facts: Mapping[str, Fact],
-    measured: Mapping[str, Measured],
-    canary_trials: Trials,
+    gate: GateDecl, instance: str, facts: Mapping[str, Fact], measured: AllMeasured, canary_trials: Trials
 ) -> tuple[Verdict, Trials, Verdict | None]:
     """Return the verdict of a gate, its trials, and what is not counted where a condition holds it back."""
     kind = KINDS[gate.kind]
