@@ -104,12 +104,6 @@ def _judged(target: str, view: Any) -> Evaluation:
     return EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound), views=views).evaluate()
 
 
-def is_here(target: str) -> bool:
-    """Return whether a target lies on this machine, so that it can be looked at."""
-    path = local_path(target.removeprefix("hf:"))
-    return path is not None and exists(path)
-
-
 def contract_of(run: str) -> tuple[str, dict[str, str]]:
     """Return the name of the contract for a run, and the parameters under which this one passes."""
     contract = load_contract(f"{BUILTIN}{RECORDED}").contract
