@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from weighbridge.core.model import Contract, Fields, GateDecl, SubjectDecl, SubjectKind
 from weighbridge.evaluation import runner
 from weighbridge.evaluation.binding import Binding
-from weighbridge.judging import judging, requests, trials
+from weighbridge.judging import judging, requests
 
 BUDGET = 0.10  # of what reading and measuring cost
 GATES: dict[str, dict[str, Fields]] = {
@@ -63,7 +63,7 @@ def main() -> None:
     gib, dtype = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0, sys.argv[2] if len(sys.argv) > 2 else "F32"
     spent = {"trials": 0.0, "canaries": 0.0}
     runner.lay_canary = timed(spent, "canaries", runner.lay_canary)
-    vars(judging)["falsify"] = timed(spent, "trials", trials.falsify)
+    vars(judging)["falsify"] = timed(spent, "trials", judging.falsify)
     kind = SubjectKind.CHECKPOINT
     gates = tuple(
         GateDecl(id=name, kind=name, title="", subjects={role: role for role in ROLES}, limits=limits)

@@ -19,7 +19,7 @@ from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Each, Whole
 from weighbridge.clauses.kind import Kind
 from weighbridge.core.model import Outcome, TrialResult
 from weighbridge.gates import KINDS
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 
 DECLARED = [name for name, kind in KINDS.items() if isinstance(kind.judge, ClauseJudge)]
 TURNED = {"at most": "below", "below": "at most", "at least": "above", "above": "at least"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from weighbridge.contract import strict_yaml
-from weighbridge.contract.writing import block, flow
+from weighbridge.contract.strict_yaml import block, flow
 
 TEXTS = some.text(some.characters(min_codepoint=32, max_codepoint=126), max_size=12)
 VALUES = some.recursive(

@@ -14,7 +14,7 @@ from weighbridge.core.limits import read
 from weighbridge.core.model import Outcome, TrialResult, Verdict
 from weighbridge.gates.dtype_preservation import KIND
 from weighbridge.gates.families import tensor_pairs
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:

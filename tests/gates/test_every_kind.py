@@ -10,7 +10,7 @@ from weighbridge.core.limits import read
 from weighbridge.core.model import Outcome, TrialResult
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.run_columns import INVENTING
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 
 # Codes of measurements that are empty as a whole, which judging tries of every kind; and those that a point which has
 # diverged may come to instead, by what was made from it: they stand in examples.

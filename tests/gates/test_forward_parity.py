@@ -13,7 +13,7 @@ from weighbridge.core.limits import LimitsError, fields, plain, read
 from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.gates.families.local_errors import Limits, allowed, detectable
 from weighbridge.gates.forward_parity import KIND, judge
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.forward import ForwardError, LocalError
 

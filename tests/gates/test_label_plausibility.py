@@ -10,7 +10,7 @@ from tests.rows import typed
 from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.gates.label_plausibility import KIND
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 
 
 def words(name: str = "w", dtype: str = "BF16", label: float = 0.01, other: float = 3.0, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from weighbridge.core.canonical import build
 from weighbridge.core.limits import LimitsError, fields, plain, read
 from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.gates.no_silent_cpu_fallback import KIND, Limits, check, judge, matches
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.runs import DeviceProbe, Witness
 

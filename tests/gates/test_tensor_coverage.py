@@ -13,7 +13,7 @@ from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult
 from weighbridge.gates import tensor_coverage
 from weighbridge.gates.tensor_coverage import KIND, spelled
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 
 
 def evidence(*tensors: Any) -> dict[str, Measurement]:

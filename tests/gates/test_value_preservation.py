@@ -31,7 +31,7 @@ from weighbridge.gates.families.block_types import (
 )
 from weighbridge.gates.families.policies import POLICIES
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:

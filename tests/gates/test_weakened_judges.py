@@ -23,7 +23,7 @@ from weighbridge.clauses.clause import ClauseJudge
 from weighbridge.clauses.kind import Kind
 from weighbridge.core.model import Outcome, Trial, TrialResult, Verdict
 from weighbridge.gates import KINDS
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 
 FREE = [name for name, kind in KINDS.items() if not isinstance(kind.judge, ClauseJudge)]
 SILENT: Mapping[str, int] = {

@@ -24,7 +24,7 @@ from weighbridge.core.model import (
     Verdict,
 )
 from weighbridge.gates import KINDS
-from weighbridge.judging import conditions, judging, requests
+from weighbridge.judging import judging, requests
 from weighbridge.quantities.facts import Fact, Host
 from weighbridge.quantities.tensors import TensorPair
 
@@ -109,7 +109,7 @@ def test_a_blind_instrument_is_an_error_whatever_it_said(measured: Measurement) 
 
 def kind_with(judge_: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kind: Kind[Any] = dataclasses.replace(KINDS["byte-identity"], judge=judge_)
-    for module in (judging, requests, conditions):
+    for module in (judging, requests):
         monkeypatch.setattr(module, "KINDS", {"byte-identity": kind})
 
 

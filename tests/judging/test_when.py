@@ -22,7 +22,7 @@ from weighbridge.core.model import (
     TrialResult,
     Unmeasured,
 )
-from weighbridge.judging import conditions
+from weighbridge.judging import requests
 from weighbridge.quantities.facts import Fact
 
 KEPT: Any = {"tensors": 3}
@@ -143,13 +143,13 @@ def test_when_and_where_hold_one_after_the_other() -> None:
 
 def test_what_the_reader_noted_is_accepted_by_name() -> None:
     gate = dataclasses.replace(GATE, kind="step-metrics", subjects={"run": "a"}, limits={"required": ["loss"]})
-    assert conditions.is_of_run(gate)
+    assert requests.is_of_run(gate)
     early, torn = {"ended": fact("ended", "early")}, {"torn_last_line": fact("torn_last_line", 61)}
     names: tuple[dict[str, Scalar], ...] = ({"ended": "early"}, {"ended": "early", "torn_last_line": 61})
     for facts, when in zip((early, early | torn), names, strict=True):
         accepted = dataclasses.replace(gate, when=when)
-        assert conditions.unfit_run(accepted, facts) is None
-        assert conditions.unfit_run(gate, facts) is not None
+        assert requests.unfit_run(accepted, facts) is None
+        assert requests.unfit_run(gate, facts) is not None
     unknown = {"ended": fact("ended", "unknown", Basis.REPORTED), "steps": fact("steps", 60)}
-    assert conditions.unfit_run(dataclasses.replace(gate, when={"steps": 60}), unknown) is None
-    assert conditions.unfit_run(gate, unknown) is not None
+    assert requests.unfit_run(dataclasses.replace(gate, when={"steps": 60}), unknown) is None
+    assert requests.unfit_run(gate, unknown) is not None

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from tests.recorder.models import TinyGPT, batches, language_loss  # noqa: E402
 
-from weighbridge.core import files_sha256  # noqa: E402
+from weighbridge.core.local_files import files_sha256  # noqa: E402
 from weighbridge.recorder import Recorder, digests  # noqa: E402
 from weighbridge.recorder.digests import random_state_sha, state_sha  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402

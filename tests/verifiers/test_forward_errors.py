@@ -22,7 +22,7 @@ from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
 from weighbridge.forward.trace_file import ROUNDOFF  # noqa: E402
 from weighbridge.gates.families.local_errors import REACHED, Limits  # noqa: E402
 from weighbridge.gates.forward_parity import KIND, judge  # noqa: E402
-from weighbridge.judging.trials import falsify  # noqa: E402
+from weighbridge.judging.judging import falsify  # noqa: E402
 from weighbridge.verifiers import forward_errors  # noqa: E402
 from weighbridge.verifiers.forward_errors import VERIFIER, measure  # noqa: E402
 from weighbridge.verifiers.verifier import Canary, NoCanary  # noqa: E402

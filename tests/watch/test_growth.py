@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from weighbridge.watch.growth import Growth
+from weighbridge.watch.following import Growth
 
 
 def counted(growth: Growth) -> dict[str, tuple[int, str]]:

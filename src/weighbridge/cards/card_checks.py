@@ -22,7 +22,7 @@ from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.formats import detect
 from weighbridge.gates import KINDS
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 from weighbridge.report import formats as reports
 from weighbridge.run_logs.formats import recognition
 from weighbridge.verifiers import MODULES, VERIFIERS

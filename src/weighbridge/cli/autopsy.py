@@ -11,8 +11,7 @@ from weighbridge.cli.options import as_json, print_json, tell, verb
 from weighbridge.core import SubjectKind, UsageError, plain, printable
 from weighbridge.drills.patterns import judged
 from weighbridge.evaluation.around_step import AROUND, Around, Autopsy, autopsy, layers_of, named_step
-from weighbridge.evaluation.inspection import opened
-from weighbridge.evaluation.parts import run_in
+from weighbridge.evaluation.inspection import opened, run_in
 
 SHOWN, WIDTH = 16, 10
 STEP = "The step to look at.  [default: the first that a failing gate names]"

@@ -164,7 +164,7 @@ def _rate(show: Callable[[str], None]) -> Progress:
 
 
 def _json(source: str, one: ImportComparison) -> dict[str, Json]:
-    from weighbridge.judging.places import looked_at
+    from weighbridge.judging.requests import looked_at
     from weighbridge.report.machine import finding_json
 
     contract, measured, findings = one.evaluation.contract, one.evaluation.measured, one.evaluation.findings

@@ -29,7 +29,7 @@ from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell, verb
 from weighbridge.contract.checks import is_timed
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
-from weighbridge.contract.writing import block
+from weighbridge.contract.strict_yaml import block
 from weighbridge.core import PluginError, SubjectKind, UsageError, data_path, fields, plain
 from weighbridge.core.limits import BOUNDS
 from weighbridge.gates import KINDS

@@ -14,10 +14,10 @@ from weighbridge import __version__
 from weighbridge.cli.options import Texts, repeated, settings, tell, verb
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
-from weighbridge.contract.writing import flow
+from weighbridge.contract.strict_yaml import flow
 from weighbridge.core import ContractError, SubjectKind, UsageError, bare, data_path, nearest
 from weighbridge.core.git import answer
-from weighbridge.evaluation.starting import contract_of, is_here, policy_of
+from weighbridge.core.local_files import is_here
 
 STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-parity"}
 PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
@@ -77,11 +77,15 @@ def command(
     targets, unnamed = _bound(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
     stated, looked_at = dict[str, str](), list[str]()
     if run is not None or ("run" in parts and is_here(targets["run"])):
+        from weighbridge.evaluation.inspection import contract_of
+
         fits, stated = contract_of(targets["run"])
         loaded[name or "run"] = load_contract(f"{BUILTIN}{fits}")
         looked_at.append(f"read    run: builtin:{fits} fits it")
     if "import" in parts and is_here(targets["source"]) and is_here(targets["import"]):
-        policy, where = policy_of(targets["source"], targets["import"])
+        from weighbridge.evaluation.import_comparison import stated_policy
+
+        policy, where = stated_policy(targets["source"], targets["import"])
         stated |= {"policy": policy} if policy else {}
         looked_at += [f"read    import: {where} says policy: {policy}"] if policy else []
     stated |= settings(params, "param")

@@ -11,10 +11,8 @@ from weighbridge.cards.words import fill
 from weighbridge.cli.inspected import lines_of, lines_of_parts, lines_of_two
 from weighbridge.cli.options import as_json, print_json, progress, tell, verb
 from weighbridge.core import ExitCode, Json, Outcome, UsageError, plain
-from weighbridge.evaluation.inspection import Inspection, first_values, inspect
-from weighbridge.evaluation.parts import Part, look_at, parts_of, run_in
-from weighbridge.evaluation.two_runs import beside
-from weighbridge.judging.places import looked_at
+from weighbridge.evaluation.inspection import Inspection, Part, beside, first_values, inspect, look_at, parts_of, run_in
+from weighbridge.judging.requests import looked_at
 from weighbridge.report import finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
 

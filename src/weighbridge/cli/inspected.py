@@ -12,9 +12,7 @@ import click
 from weighbridge.cards.words import fill
 from weighbridge.core import Fields, Outcome, Severity, SubjectKind, printable
 from weighbridge.core.frozen import dataclass
-from weighbridge.evaluation.inspection import CheckpointReport, Inspection
-from weighbridge.evaluation.parts import MODEL, Part
-from weighbridge.evaluation.two_runs import Beside
+from weighbridge.evaluation.inspection import MODEL, Beside, CheckpointReport, Inspection, Part
 from weighbridge.gates.label_plausibility import OK, UNDECIDED
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.report import NAMED, capped, finding_text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weighbridge.core import Fields, SubjectError, Unmeasured, UsageError, data_path, nearest, printable, torch
 from weighbridge.core.model import Finding, Measurement
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.judging.places import keys_of
+from weighbridge.judging.requests import keys_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import ForwardError
 

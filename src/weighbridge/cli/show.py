@@ -8,9 +8,8 @@ import click
 
 from weighbridge.cli.options import tell, verb
 from weighbridge.contract import strict_yaml
-from weighbridge.contract.load import BUILTIN, builtin_names, load_contract, locate
-from weighbridge.contract.parameters import read_parameters, substitute
-from weighbridge.contract.writing import block
+from weighbridge.contract.load import BUILTIN, builtin_names, load_contract, locate, read_parameters, substitute
+from weighbridge.contract.strict_yaml import block
 from weighbridge.core import ContractError, printable, read_regular_file
 
 EXAMPLES = ("builtin:model-import", "contracts/import.yaml --resolved")

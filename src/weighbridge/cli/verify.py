@@ -237,7 +237,7 @@ def _doubts(loaded: LoadedContract, evaluation: Evaluation, row: Row) -> Iterato
     finding = row.finding
     if finding.kind not in ("value-preservation", "dtype-preservation") or not finding.verdict.offences:
         return
-    from weighbridge.evaluation.policies_tried import policy_that_passes
+    from weighbridge.evaluation.import_comparison import policy_that_passes
     from weighbridge.report.comparison import exchanged
 
     gate = loaded.contract.gate(finding.gate)

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 from weighbridge.clauses.kind import Kind
 from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
-from weighbridge.core import Doc, LimitsError, closest, fields, model, nearest, show
-from weighbridge.core.limits import Problem, read
+from weighbridge.core import Doc, LimitsError, Problem, closest, fields, model, nearest, read, show
 from weighbridge.gates import KINDS
 from weighbridge.quantities.facts import ACCEPTED, ENDED, ENDS
 
@@ -88,14 +87,12 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
     if ended not in ENDS and next(iter(kind.roles.values())) is model.SubjectKind.RUN:
         what = f"{show(ended)} is none of {', '.join(ENDS)}{nearest(str(ended), ENDS)}"
         yield layered.found((*path, "when", ENDED), "unknown-choice", what)
-    if due := _mapping(gate, "due"):
-        of_run = model.SubjectKind.RUN in kind.roles.values()
-        if len(due) > 1 or not of_run:
-            what = (
-                "it names a step and a time" if of_run else f"{kind.name} judges no run, and nothing of it comes later"
-            )
-            remedy = "keep one of the two" if of_run else "delete due"
-            yield layered.found((*path, "due"), "needless-due", what, remedy, at_key=True)
+    due, place = _mapping(gate, "due"), (*path, "due")
+    if due and model.SubjectKind.RUN not in kind.roles.values():
+        what = f"{kind.name} judges no run, and nothing of it comes later"
+        yield layered.found(place, "needless-due", what, "delete due", at_key=True)
+    elif len(due) > 1:
+        yield layered.found(place, "needless-due", "it names a step and a time", "keep one of the two", at_key=True)
     executed = any(role in model.EXECUTED for role in kind.roles.values())
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"
@@ -144,11 +141,10 @@ def _roles(
 def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, Any]) -> Iterator[Found]:
     values: list[Any] = []
     for key, cls in (("with", kind.limits), ("measure", kind.measure)):
-        place = (*path, key)
         try:
             values.append(read(cls, gate.get(key, {})))
         except LimitsError as error:
-            yield from (structural(layered, problem, place) for problem in error.problems)
+            yield from (structural(layered, problem, (*path, key)) for problem in error.problems)
     if len(values) == 2:
         for what in kind.check(*values):
             yield layered.found((*path, "with"), "inconsistent-limits", what)
@@ -183,14 +179,12 @@ def _dependencies(layered: Layered, gates: Gates) -> Iterator[Found]:
         yield layered.found((*path, "depends_on"), "circular-gate", what, "delete one of the dependencies", at_key=True)
 
 
-def _mapping(data: object, key: str) -> Mapping[str, Any]:
-    value = data.get(key) if isinstance(data, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
+def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return value if isinstance(value := data.get(key), Mapping) else {}
 
 
-def _list(data: object, key: str) -> Sequence[Any]:
-    value = data.get(key) if isinstance(data, Mapping) else None
-    return value if isinstance(value, list) else ()
+def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
+    return value if isinstance(value := data.get(key), list) else ()
 
 
 # --- Against the contract that it extends -----------------------------------------------------------------------------
@@ -230,10 +224,9 @@ def loosenings(base: model.Contract, child: model.Contract, layered: Layered) ->
 
 def _elsewhere(name: str, old: model.SubjectDecl, new: model.SubjectDecl, folder: str) -> Iterator[tuple[Path, str]]:
     """Yield what makes a gate look at other columns or files; a first path only spares the person a binding."""
-    if old.columns != new.columns:
-        yield ("subjects", name, "columns"), f"columns of {name} were {_shown(old.columns)}, are {_shown(new.columns)}"
-    if old.lines != new.lines:
-        yield ("subjects", name, "lines"), f"lines of {name} were {_shown(old.lines)}, are {_shown(new.lines)}"
+    for key in ("columns", "lines"):
+        if (before := getattr(old, key)) != (after := getattr(new, key)):
+            yield ("subjects", name, key), f"{key} of {name} were {_shown(before)}, are {_shown(after)}"
     was, now = ({"path": one.path, "for_each": one.for_each} for one in (old, new))
     was = {key: posixpath.normpath(posixpath.join(folder, path)) for key, path in was.items() if path}
     now = {key: posixpath.normpath(path) for key, path in now.items() if path}

@@ -187,9 +187,8 @@ def _of_two(gate: str, param: str) -> dict[str, Any]:
 def _kind(kind: Kind[Any]) -> dict[str, Any]:
     words = {role: f"a subject of kind {taken}" for role, taken in kind.roles.items()}
     roles = {role: {"type": "string", "description": description} for role, description in words.items()}
-    needed = limits.schema(kind.limits).get("required")
     return {
-        **({"required": ["with"]} if needed else {}),
+        **({"required": ["with"]} if "required" in limits.schema(kind.limits) else {}),
         "properties": {
             "subjects": {"properties": roles, "required": kind.filled({}), "additionalProperties": False},
             "with": _referable(limits.schema(kind.limits)),

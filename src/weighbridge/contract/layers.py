@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from weighbridge.contract.strict_yaml import Document, Path, collected
-from weighbridge.core import ContractError, dataclass
+from weighbridge.core import ContractError, dataclass, replace
 
 MOST: Final = 100
 
@@ -60,8 +59,7 @@ def raise_errors(problems: Iterable[Found]) -> None:
     """Raise all that are no warnings as one ContractError: the first hundred, sorted by place."""
     errors = sorted({problem for problem in problems if not problem.warning})
     if len(errors) > MOST:
-        more = "there is more; only the first hundred are listed"
-        errors[MOST - 1 :] = [dataclasses.replace(errors[MOST - 1], remedy=more)]
+        errors[MOST - 1 :] = [replace(errors[MOST - 1], remedy="there is more; only the first hundred are listed")]
     if errors:
         raise collected(tuple(problem.error for problem in errors))
 
@@ -79,11 +77,9 @@ class Layered:
 
     def source(self, path: Path) -> Written:
         """Return where the part at a path is written."""
-        for length in range(len(path), -1, -1):
-            if path[:length] in self.written:
-                document, start = self.written[path[:length]]
-                return document, (*start, *path[length:])
-        raise KeyError(path)
+        length = next(length for length in range(len(path), -1, -1) if path[:length] in self.written)
+        document, start = self.written[path[:length]]
+        return document, (*start, *path[length:])
 
     def found(
         self, path: Path, code: str, what: str, remedy: str = "", *, at_key: bool = False, warning: bool = False
@@ -96,57 +92,48 @@ class Layered:
 
 
 def moved(base: Layered, folder: str) -> Layered:
-    """Return a contract with its paths made relative to the folder of the contract that extends it."""
-    subjects = base.data.get("subjects")
-    if not folder or not isinstance(subjects, Mapping):
+    """Return a contract that was read without a problem with its paths made relative to a folder that extends it."""
+    if not folder or "subjects" not in base.data:
         return base
-    there = dict(subjects)
-    for name, body in subjects.items():
-        inside = body if isinstance(body, Mapping) else {}
-        paths = {key: inside[key] for key in ("path", "for_each") if isinstance(inside.get(key), str)}
-        if paths:
-            there[name] = {**body, **{key: posixpath.join(folder, path) for key, path in paths.items()}}
+    there = {
+        name: {**body, **{key: posixpath.join(folder, body[key]) for key in ("path", "for_each") if key in body}}
+        for name, body in base.data["subjects"].items()
+    }
     return Layered({**base.data, "subjects": there}, base.written)
 
 
 def merge(base: Layered, child: Layered) -> Layered:
     """Put a contract over what it extends: mappings by key, gates by id, plain values as a parameter's new default."""
     under, over = {key: value for key, value in base.data.items() if key not in OWN}, _Over(base, child)
-    if isinstance(under.get("gates"), list):  # the base's own reasons for being loose excuse nothing further down
-        under["gates"] = [
-            {key: gate[key] for key in gate if key != "relax"} if isinstance(gate, dict) else gate
-            for gate in under["gates"]
-        ]
-    return Layered(over.mapping(under, (), child.data, (), ()), over.written)
+    if "gates" in under:  # the base's own reasons for being loose excuse nothing further down
+        under["gates"] = [{key: gate[key] for key in gate if key != "relax"} for gate in under["gates"]]
+    return Layered(over.mapping(under, child.data, (), ()), over.written)
 
 
 class _Over:
-    """One merge in progress: what is written where in its result."""
+    """One merge in progress: what is written where in its result, in which every part of the base keeps its path."""
 
     def __init__(self, base: Layered, child: Layered) -> None:
-        self.base = base
-        self.child = child
+        self.base, self.child = base, child
         self.written: dict[Path, Written] = {}
 
-    def mapping(self, under: Any, at_base: Path, over: Any, at_child: Path, path: Path) -> Any:
+    def mapping(self, under: Any, over: Any, at_child: Path, path: Path) -> Any:
         """Merge two mappings by key, or take the child's value whole."""
         if not (isinstance(under, dict) and isinstance(over, dict)):
             return self.take(self.child, over, at_child, path)
         self.written[path] = self.child.source(at_child)
         merged = {}
         for key in dict.fromkeys((*under, *over)):
-            place = (*path, key)
+            place, there = (*path, key), (*at_child, key)
             if key not in over:
-                merged[key] = self.take(self.base, under[key], (*at_base, key), place)
-            elif key not in under:
-                merged[key] = self.take(self.child, over[key], (*at_child, key), place)
+                merged[key] = self.take(self.base, under[key], place, place)
             elif place == ("gates",):
-                merged[key] = self.gates(under[key], over[key])
-            elif path == ("params",) and isinstance(under[key], dict) and not isinstance(over[key], dict):
-                merged[key] = {**self.take(self.base, under[key], (*at_base, key), place), "default": over[key]}
-                self.written[*place, "default"] = self.child.source((*at_child, key))
+                merged[key] = self.gates(under.get(key), over[key])
+            elif path == ("params",) and key in under and not isinstance(over[key], dict):
+                merged[key] = {**self.take(self.base, under[key], place, place), "default": over[key]}
+                self.written[*place, "default"] = self.child.source(there)
             else:
-                merged[key] = self.mapping(under[key], (*at_base, key), over[key], (*at_child, key), place)
+                merged[key] = self.mapping(under.get(key), over[key], there, place)
         return merged
 
     def gates(self, under: Any, over: Any) -> Any:
@@ -161,7 +148,7 @@ class _Over:
             if own is None:
                 merged.append(self.take(self.base, gate, path, path))
             else:
-                merged.append(self.mapping(gate, path, over[own], ("gates", own), path))
+                merged.append(self.mapping(gate, over[own], ("gates", own), path))
         shared = {mine[name] for gate in under if (name := _id(gate)) in mine}
         for index, gate in enumerate(over):
             if index not in shared:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weighbridge.core import Contract, LimitsError, build, closed, dataclass, dumps, plain, sha256, wrong
-from weighbridge.core.limits import read
+from weighbridge.core import Contract, LimitsError, build, closed, dataclass, dumps, plain, read, sha256, wrong
 from weighbridge.gates import KINDS
 
 SCHEMA = "weighbridge.contract.resolved/v0"

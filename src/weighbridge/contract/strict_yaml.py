@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
+import json
 import math
 import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import yaml
-from yaml.parser import Parser
-from yaml.reader import Reader
-from yaml.scanner import Scanner
 
-from weighbridge.core import ContractError, dataclass, field
+from weighbridge.core import ContractError, dataclass, field, replace
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64
@@ -25,6 +23,7 @@ SHOWN: Final = 40
 
 Path: TypeAlias = tuple[str | int, ...]
 Position: TypeAlias = tuple[int, int]  # line and column, from 1
+_Places: TypeAlias = dict[Path, tuple[Position | None, Position]]  # of a key, if it has one, and of its value
 
 # Line ends other than LF and CRLF are refused with the control characters, so that lines count as editors count them.
 _REFUSED_IN_ASCII = re.compile("\r(?!\n)|[^\n\r\x20-\x7e]")
@@ -43,26 +42,20 @@ _SPECIAL_FLOAT = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    key: Position | None
-    value: Position
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A document's plain data (dict, list, str, int, float, bool, None), and where each part of it stands."""
 
     data: Any
     where: str
-    _places: dict[Path, _Places] = field(repr=False)
+    _places: _Places = field(repr=False)
 
     def position(self, path: Path, *, at_key: bool = False) -> Position:
         """Return line and column of the value at a path, or of its key; for an absent path, those of what holds it."""
         while path and path not in self._places:
             path, at_key = path[:-1], False
-        places = self._places[path]
-        return places.key if at_key and places.key else places.value
+        of_key, of_value = self._places[path]
+        return of_key if at_key and of_key else of_value
 
     def at(self, path: Path, at_key: bool = False) -> str:
         """Return `position` as `file:line:col`."""
@@ -81,7 +74,7 @@ def load(text: str | bytes, where: str) -> Document:
 def read(text: str | bytes, where: str) -> tuple[Document | None, tuple[ContractError, ...]]:
     """Read one YAML document, and list its problems; the document is None where the text is no YAML at all."""
     document, problems = _read(text, where)
-    return document and dataclasses.replace(document, data=copy.deepcopy(document.data)), problems
+    return document and replace(document, data=copy.deepcopy(document.data)), problems
 
 
 @functools.lru_cache(maxsize=64)  # each section of a spec asks for every contract again
@@ -134,46 +127,25 @@ def _end_of(before: str, where: str) -> str:
 # --- Events -----------------------------------------------------------------------------------------------------------
 
 
-class _Source(Reader, Scanner, Parser):
-    """PyYAML's pure-Python parser without composer and constructor; its C loader crashes on deep nesting."""
-
-    def __init__(self, text: str) -> None:
-        Reader.__init__(self, text)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A mapping or list that is not closed yet; `key` is the key that waits for its value."""
-
-    path: Path | None  # None inside the value of a refused key, which goes nowhere
-    container: Any
-    first_lines: dict[str, int] = field(default_factory=dict)
-    key: str | None = None
-    key_at: Position | None = None
-    waits: bool = False
-    dropped: bool = False  # the waiting key was refused
-
-
 class _Composer:
-    """Build plain data from events with a stack of its own, noting positions and problems."""
+    """Build plain data from events, noting positions and problems."""
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.places: dict[Path, _Places] = {}
+        self.places: _Places = {}
         self.problems: list[ContractError] = []
-        self._open: list[_Open] = []
-        self._root: Any = None
-        self._documents = 0
         self._values = 0
 
     def compose(self, text: str) -> Any:
         """Read the text's one document; a ContractError where reading cannot go on."""
-        source = _Source(text)
+        source: Any = yaml.SafeLoader(text)  # its events alone; the C loader crashes on deep nesting
+        self._next = source.get_event
+        root = None
         try:
             while source.check_event():
-                self._take(source.get_event())  # type: ignore[no-untyped-call]
+                if isinstance(event := self._next(), yaml.DocumentStartEvent):
+                    self._begin(event)
+                    root = self._value(self._next(), ())
         except (ValueError, OverflowError):  # PyYAML lets an escape beyond Unicode reach chr()
             at, what = f"{self.where}:{source.line + 1}:{source.column + 1}", "an escape beyond U+10FFFF"
             raise ContractError("yaml-character", what, where=at, remedy="write a code point that exists") from None
@@ -184,93 +156,82 @@ class _Composer:
             what = ", ".join(part for part in (problem.context, problem.problem) if part)
             remedy = next(hint for words, hint in _HINTS.items() if words in what)
             raise ContractError("yaml-syntax", what, where=f"{self.where}:{at}", remedy=remedy) from None
-        if self._root is None:
+        if root is None:
             raise ContractError("yaml-empty", "nothing in it", where=f"{self.where}:1:1", remedy="write the document")
-        return self._root
+        return root
 
-    def _take(self, event: Any) -> None:
-        match event:
-            case yaml.ScalarEvent():
-                self._scalar(event)
-            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                self._check_marks(event)
-                if len(self._open) >= MAX_DEPTH:
-                    raise self._error("yaml-depth", f"nested deeper than {MAX_DEPTH}", event, "flatten it")
-                if self._key_is_next():
-                    raise self._error("yaml-key", "a mapping or list as a key", event, "use a text as the key")
-                container: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-                self._open.append(_Open(self._place(container, event), container))
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                self._open.pop()
-            case yaml.AliasEvent():
-                what = f"the alias *{_cut(str(event.anchor))} is not allowed"
-                if self._key_is_next():
-                    raise self._error("yaml-alias", what, event, "write the key out")
-                self._problem("yaml-alias", what, event, "write the value out")
-                self._place(None, event)
-            case yaml.DocumentStartEvent():
-                self._documents += 1
-                if self._documents > 1:
-                    raise self._error("yaml-documents", "a second document", event, "keep one document in a file")
-                if event.version or event.tags:
-                    remedy = "delete the line that starts with %"
-                    self._problem("yaml-directive", "directives are not allowed", event, remedy)
+    def _begin(self, event: Any) -> None:
+        if self.places:
+            raise self._error("yaml-documents", "a second document", event, "keep one document in a file")
+        if event.version or event.tags:
+            self._problem("yaml-directive", "directives are not allowed", event, "delete the line that starts with %")
 
-    def _scalar(self, event: Any) -> None:
-        self._check_marks(event)
-        if _SURROGATE.search(event.value):
-            what = "half a surrogate pair is not allowed"
-            self._problem("yaml-character", what, event, "write \\U and the code point")
-        plain = event.implicit[0] or (event.tag is not None and event.style is None)
-        if self._key_is_next():
-            self._key(event, plain=plain)
-        else:
-            self._place(self._plain(event) if plain else event.value, event)
+    def _value(self, event: Any, path: Path | None, key_at: Position | None = None, depth: int = 0) -> Any:
+        """Read the value that begins with an event; without a path it is that of a refused key, and goes nowhere."""
+        self._look_at(event, depth)
+        value: Any = None
+        if isinstance(event, yaml.ScalarEvent):
+            value = self._plain(event) if _is_plain(event) else event.value
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise self._error("yaml-values", f"more than {MAX_VALUES} values", event, "split the file")
+        if path is not None:
+            self.places[path] = key_at, _position(event)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path, depth + 1)
+        return self._list(path, depth + 1) if isinstance(event, yaml.SequenceStartEvent) else value
 
-    def _check_marks(self, event: Any) -> None:
+    def _list(self, path: Path | None, depth: int) -> list[Any]:
+        found: list[Any] = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            found.append(self._value(event, None if path is None else (*path, len(found)), depth=depth))
+        return found
+
+    def _mapping(self, path: Path | None, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            self._look_at(event, depth, as_key=True)
+            kept, (line, column) = self._is_kept(event, lines), _position(event)
+            inside = (*path, event.value) if kept and path is not None else None
+            value = self._value(self._next(), inside, (line, column), depth)
+            if kept:
+                found[event.value], lines[event.value] = value, line
+        return found
+
+    def _is_kept(self, key: Any, lines: dict[str, int]) -> bool:
+        """Note what is wrong with a key, and return whether its value is kept."""
+        text, plain = key.value, _is_plain(key)
+        merges = plain and text == "<<"
+        if merges:
+            self._problem("yaml-merge-key", "the merge key << is not allowed", key, "write the keys out")
+        elif plain and not isinstance(self._plain(key), str):
+            self._problem("yaml-key", f"the key {_cut(text) or 'null'} is not a text", key, f'write "{_cut(text)}"')
+        if text in lines:
+            what = f"the key {_cut(text)!r} is given twice, first in line {lines[text]}"
+            self._problem("yaml-doubled-key", what, key, "keep one of the two")
+        return not merges and text not in lines
+
+    def _look_at(self, event: Any, depth: int, *, as_key: bool = False) -> None:
+        """Note what no value and no key may have, and refuse what cannot be read on from."""
+        if isinstance(event, yaml.AliasEvent):
+            what = f"the alias *{_cut(str(event.anchor))} is not allowed"
+            if as_key:
+                raise self._error("yaml-alias", what, event, "write the key out")
+            self._problem("yaml-alias", what, event, "write the value out")
+            return
         if event.tag is not None:
             self._problem("yaml-tag", f"the tag {_cut(event.tag)} is not allowed", event, "delete the tag")
         if event.anchor is not None:
             self._problem("yaml-alias", f"the anchor &{_cut(event.anchor)} is not allowed", event, "delete the anchor")
-
-    def _key_is_next(self) -> bool:
-        return bool(self._open) and isinstance(self._open[-1].container, dict) and not self._open[-1].waits
-
-    def _key(self, event: Any, *, plain: bool) -> None:
-        top, key = self._open[-1], event.value
-        top.key, top.key_at, top.waits, top.dropped = key, _position(event), True, False
-        if plain and key == "<<":
-            self._problem("yaml-merge-key", "the merge key << is not allowed", event, "write the keys out")
-            top.dropped = True
-        elif plain and not isinstance(self._plain(event), str):
-            self._problem("yaml-key", f"the key {_cut(key) or 'null'} is not a text", event, f'write "{_cut(key)}"')
-        if key in top.container:
-            what = f"the key {_cut(key)!r} is given twice, first in line {top.first_lines[key]}"
-            self._problem("yaml-doubled-key", what, event, "keep one of the two")
-            top.dropped = True
-        if not top.dropped:
-            top.first_lines[key] = _position(event)[0]
-
-    def _place(self, value: Any, event: Any) -> Path | None:
-        self._values += 1
-        if self._values > MAX_VALUES:
-            raise self._error("yaml-values", f"more than {MAX_VALUES} values", event, "split the file")
-        if not self._open:
-            self._root = value
-            self.places[()] = _Places(None, _position(event))
-            return ()
-        top = self._open[-1]
-        top.waits = False
-        if top.dropped:
-            return None
-        path = None if top.path is None else (*top.path, len(top.container) if top.key is None else top.key)
-        if isinstance(top.container, dict):
-            top.container[top.key] = value
-        else:
-            top.container.append(value)
-        if path is not None:
-            self.places[path] = _Places(top.key_at, _position(event))
-        return path
+        if isinstance(event, yaml.ScalarEvent):
+            if _SURROGATE.search(event.value):
+                what = "half a surrogate pair is not allowed"
+                self._problem("yaml-character", what, event, "write \\U and the code point")
+        elif depth >= MAX_DEPTH:
+            raise self._error("yaml-depth", f"nested deeper than {MAX_DEPTH}", event, "flatten it")
+        elif as_key:
+            raise self._error("yaml-key", "a mapping or list as a key", event, "use a text as the key")
 
     def _plain(self, event: Any) -> Any:
         """Read an unquoted scalar as YAML 1.2's core schema does."""
@@ -311,6 +272,10 @@ class _Composer:
         return ContractError(code, what, where=f"{self.where}:{line}:{column}", remedy=remedy)
 
 
+def _is_plain(event: Any) -> bool:
+    return event.implicit[0] or (event.tag is not None and event.style is None)
+
+
 def _position(event: Any) -> Position:
     return event.start_mark.line + 1, event.start_mark.column + 1
 
@@ -327,3 +292,37 @@ _HINTS: Final = {  # what usually helps; the parser's own words name the place, 
     "simple key": 'every key needs ": " and a value on its line',
     "": "check indentation and quotes up to here",
 }
+
+
+# --- Written ----------------------------------------------------------------------------------------------------------
+
+# Needs no quotes.
+_BARE = re.compile(r"\d+\.\d+\.\d+|[A-Za-z](?:[\w./-]|:(?=\w))*(?: [\w./(-](?:[\w./()-]|:(?=\w))*)*", re.ASCII)
+
+
+def flow(value: Any) -> str:
+    """Return plain data as YAML on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str) and _BARE.fullmatch(value) and value.casefold() not in ("true", "false", "null"):
+        return value
+    return json.dumps(value, ensure_ascii=not str(value).isprintable())
+
+
+def block(value: Mapping[str, Any], remark: Callable[[Path], str], path: Path = ()) -> Iterator[str]:
+    """Yield a mapping as lines of YAML, each value on one of its own with what `remark` says of its path."""
+    for key, item in value.items():
+        at, name = (*path, key), flow(key)
+        if isinstance(item, Mapping) and item:
+            yield f"{name}:"
+            yield from (f"  {line}" for line in block(item, remark, at))
+        elif isinstance(item, (list, tuple)) and item and all(isinstance(one, Mapping) and one for one in item):
+            yield f"{name}:"
+            for index, one in enumerate(item):
+                lines = enumerate(block(one, remark, (*at, index)))
+                yield from (f"{'    ' if more else '  - '}{line}" for more, line in lines)
+        else:
+            said = remark(at)
+            yield f"{name}: {flow(item)}" + (f"  # {said}" if said else "")

@@ -19,16 +19,8 @@ from weighbridge.core.errors import (
 )
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code, unblocked
 from weighbridge.core.frozen import Bytes, Doubles, Floats, NDArray, Values, Words, dataclass, field, np, replace, torch
-from weighbridge.core.limits import Doc, LimitsError, closest, fields, nearest, plain, schema, show
-from weighbridge.core.local_files import (
-    exists,
-    files_sha256,
-    is_file,
-    is_folder,
-    lexists,
-    local_path,
-    read_regular_file,
-)
+from weighbridge.core.limits import Doc, LimitsError, Problem, closest, fields, nearest, plain, read, schema, show
+from weighbridge.core.local_files import exists, is_file, is_folder, lexists, local_path, read_regular_file
 from weighbridge.core.model import (
     EMPTY,
     EXECUTED,

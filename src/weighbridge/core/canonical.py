@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from weighbridge.core.errors import BundleError, WeighbridgeError
-from weighbridge.core.limits import NOTHING, LimitsError, Omitted, read
-from weighbridge.core.limits import Path as Pointer
+from weighbridge.core.limits import NOTHING, LimitsError, Omitted, Path, read
 from weighbridge.core.model import Json
 
 T = TypeVar("T")
@@ -143,7 +142,7 @@ def _little(values: array.array[Any]) -> array.array[Any]:
 # --- Values: dataclasses as `limits.plain` writes them, and back ------------------------------------------------------
 
 
-def build(cls: type[T], data: object, omitted: Omitted = NOTHING, at: Pointer = ()) -> T:
+def build(cls: type[T], data: object, omitted: Omitted = NOTHING, at: Path = ()) -> T:
     """Return the dataclass that `plain` wrote, or raise `structure` with a JSON pointer to what is not as it writes."""
     try:
         return read(cls, data, at, exact=True, omitted=omitted)
@@ -152,7 +151,7 @@ def build(cls: type[T], data: object, omitted: Omitted = NOTHING, at: Pointer = 
         raise wrong(first.what, first.path[:-1] if first.at_key else first.path) from None
 
 
-def closed(data: object, keys: Collection[str], at: Pointer = ()) -> Mapping[str, Any]:
+def closed(data: object, keys: Collection[str], at: Path = ()) -> Mapping[str, Any]:
     """Return a mapping that has exactly these keys."""
     if not isinstance(data, Mapping):
         raise wrong("not a mapping", at)
@@ -163,7 +162,7 @@ def closed(data: object, keys: Collection[str], at: Pointer = ()) -> Mapping[str
     return data
 
 
-def wrong(what: str, at: Pointer) -> BundleError:
+def wrong(what: str, at: Path) -> BundleError:
     """Return the error that says what is wrong at a JSON pointer."""
     pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in at)
     return BundleError("structure", f"{pointer or 'the root'}: {what}")
@@ -182,7 +181,7 @@ def at_pointer(value: Any, pointer: str) -> Any:
     return value
 
 
-def json_value(data: object, at: Pointer = ()) -> Json:
+def json_value(data: object, at: Path = ()) -> Json:
     """Return a value that is plain JSON, so that what is sealed was measured; `structure` at what is not."""
     inside: Iterable[tuple[Any, object]] = ()
     if isinstance(data, Mapping):

@@ -21,10 +21,7 @@ class WeighbridgeError(Exception):
     exit_code = 4  # of the process
 
     def __init__(self, code: str, what: str, *, where: str = "", remedy: str = "") -> None:
-        self.code = code
-        self.what = what
-        self.where = where
-        self.remedy = remedy
+        self.code, self.what, self.where, self.remedy = code, what, where, remedy
         super().__init__(code, what, where, remedy)
 
     def __str__(self) -> str:
@@ -38,10 +35,8 @@ class ContractError(WeighbridgeError):
 
     exit_code = 2
 
-    def __init__(
-        self, code: str, what: str, *, where: str = "", remedy: str = "", problems: tuple[ContractError, ...] = ()
-    ) -> None:
-        super().__init__(code, what, where=where, remedy=remedy)
+    def __init__(self, code: str, what: str, *, problems: tuple[ContractError, ...] = (), **said: str) -> None:
+        super().__init__(code, what, **said)
         self.problems = problems or (self,)
 
     def __str__(self) -> str:

@@ -224,8 +224,7 @@ def _read_union(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading:
     if int in kinds and float not in kinds and not reading.exact:
         data = _as_number(int, data)
     if type(data) not in kinds and not (reading.exact and type(data) is int and float in kinds):
-        named = ", ".join(_NAMES[kind] for kind in kinds)
-        reading.note("wrong-type", f"{show(data)} is none of: {named}", path)
+        reading.note("wrong-type", f"{show(data)} is none of: {', '.join(_NAMES[kind] for kind in kinds)}", path)
         return None
     return _read_scalar(type(data), doc, data, path, reading)
 
@@ -292,8 +291,7 @@ def _as_number(kind: Any, data: object) -> object:
 def _read_choice(doc: Doc, choices: Sequence[str], data: object, path: Path, reading: _Reading) -> str | None:
     if isinstance(data, str) and data in choices:
         return data
-    same = [one for one in choices if doc.any_case and one.casefold() == str(data).casefold()]
-    if same:
+    if same := [one for one in choices if doc.any_case and one.casefold() == str(data).casefold()]:
         return same[0]
     near = closest(str(data), choices)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -39,6 +39,12 @@ def local_path(target: str) -> Path | None:
     return Path(target[len(scheme) + 3 :]) if scheme in LOCAL_SCHEMES else None
 
 
+def is_here(target: str) -> bool:
+    """Return whether a target lies on this machine, so that it can be looked at."""
+    path = local_path(target.removeprefix("hf:"))
+    return path is not None and exists(path)
+
+
 def where_else(target: str, remedy: str) -> str:
     """Return what to do about a path that is not there: two words may be a repository of a hub."""
     folder, _, name = target.partition("/")

@@ -14,7 +14,7 @@ from pathlib import Path
 from weighbridge import api
 from weighbridge.core import Outcome, UsageError, WeighbridgeError, dataclass
 from weighbridge.drills.setups import DIAGNOSTICS, KNOCK, Arm, Drill, differing, row_of
-from weighbridge.evaluation.two_runs import cells
+from weighbridge.evaluation.inspection import cells
 from weighbridge.evaluation.verification import ContractResult
 from weighbridge.views.run import open_run
 

@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Finding, Outcome, UsageError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Finding, Outcome, UsageError, dataclass
 from weighbridge.verifiers.layer_course import NORMS, layer_of, logged
 from weighbridge.views.run import RunView
 
@@ -128,8 +127,7 @@ def autopsy(view: RunView, step: int, found: Layers | None) -> Autopsy:
         for label, norms in (("gradient", found.grad), ("update", found.change)):
             pairs = zip(found.names, norms, strict=True)
             layers += [_around(f"{label} {name}", found.steps, row, at) for name, row in pairs]
-    looked = int(at) if at is not None else None
-    return Autopsy(step=step, columns=_ordered(rows), layers=_ordered(layers), layers_at=looked)
+    return Autopsy(step=step, columns=_ordered(rows), layers=_ordered(layers), layers_at=at)
 
 
 def _ordered(rows: Iterable[Around]) -> tuple[Around, ...]:

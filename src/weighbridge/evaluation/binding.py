@@ -147,9 +147,8 @@ def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Bi
 
 
 def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *, by_hand: bool) -> Iterator[Binding]:
-    here: dict[str, Any] = {"subject": name, "instance": instance, "target": target, "by_hand": by_hand}
-    here |= {"columns": declared.columns, "units": declared.units, "lines": declared.lines}
-    whole = Binding(**here, kind=declared.kind)
+    logged: dict[str, Any] = {"columns": declared.columns, "units": declared.units, "lines": declared.lines}
+    whole = Binding(subject=name, instance=instance, kind=declared.kind, target=target, by_hand=by_hand, **logged)
     ranks, within = whole.ranks, "" if instance == DEFAULT else f"{instance}-"
     for one in ranks:
         yield replace(whole, instance=f"{within}{one.name}", target=str(one), is_rank=True)

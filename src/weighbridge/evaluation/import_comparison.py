@@ -1,9 +1,8 @@
-"""Compare checkpoints with their source: the gates that a policy makes, and the evaluation of each import."""
+"""Compare checkpoints with their source: the gates of a policy, the evaluation of each import, which it would pass."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import re
 from collections import Counter
@@ -13,17 +12,18 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.core import ContractError, Fields, GateDecl, Measurement, SubjectError, UsageError, local_path, model
-from weighbridge.core.frozen import dataclass
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
-from weighbridge.gates.families.block_types import TYPICAL_ERROR
+from weighbridge.gates.families.block_types import BOUND, RECIPES, ROUNDED_TYPES, TYPICAL_ERROR, UNWEIGHTED
 from weighbridge.gates.families.harmless_keys import harmless
-from weighbridge.gates.families.tensor_pairs import Look
-from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of
-from weighbridge.judging.requests import DEFAULT, all_requests
-from weighbridge.packing.packed_weights import marked
+from weighbridge.gates.families.policies import CEILING, TARGETS
+from weighbridge.gates.families.tensor_pairs import Look, is_exact, two_sided
+from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of, judge
+from weighbridge.judging.requests import DEFAULT, all_requests, request_for
+from weighbridge.packing.packed_weights import marked, settings_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import TensorPair
@@ -37,6 +37,7 @@ TENSORS = KIND.needs["pairs"].quantity
 NOT_COMPARED = "not compared"
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
+OF_POLICY = {"dtype", "packing", "unmade", "file-type", "content", "packed"}  # what another policy may accept
 LOADED_AS = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
@@ -70,9 +71,8 @@ class ImportComparison:
     @property
     def lossy(self) -> tuple[TensorPair, ...]:
         """Return the tensors of a type that holds less than the source's."""
-        return tuple(
-            row for row in self.pairs if self.classes[row.name] in LOSSY and row.candidate_dtype != row.source_dtype
-        )
+        lossy = (row for row in self.pairs if self.classes[row.name] in LOSSY)
+        return tuple(row for row in lossy if row.candidate_dtype != row.source_dtype)
 
     @property
     def dropped(self) -> Mapping[str, int]:
@@ -256,6 +256,28 @@ def _declared(view: Opened) -> Policy:
     return Policy(limits={"policy": named}, name=named, why=f" (the types that the file declares: {counted})")
 
 
+def stated_policy(source: str, candidate: str) -> tuple[str, str]:
+    """Return what a file states that it was made to be, as a policy, and where it states it; "" where it does not."""
+    made, of = checkpoint.open_checkpoint(candidate), checkpoint.open_checkpoint(source)
+    floats = {*LOADED_AS.values()}
+    before = floats & {one.dtype for one in of.tensors.values()}
+    number = made.metadata.get("general.file_type")
+    rounded = next((name for name, one in ROUNDED_TYPES.items() if one == number), "")
+    states = f"general.file_type {number}"
+    if (settings := settings_of(made)) and any(marked(made)):  # packers store what they leave in one dtype
+        both = (one.dtype for name, one in made.tensors.items() if name in of.tensors and one.dtype in floats)
+        rounded = next((dtype for dtype in both if dtype in ROUNDED_TYPES and before - {dtype}), "")
+        states = f"quantization_config {settings.get('quant_method') or settings.get('bits')}"
+        return "packed" + (f"+rounded:{rounded}" if rounded else ""), states
+    if rounded and before - {rounded}:
+        return f"rounded:{rounded}", states
+    mixture = next((name for name, one in RECIPES.items() if one.number == number), "")
+    if not mixture:
+        return ("lossless", states) if isinstance(number, int) else ("", "")
+    alone = {one.dtype for one in made.tensors.values()} - floats == {mixture}
+    return f"{'requant' if alone and mixture in UNWEIGHTED else 'quantised'}:{mixture}", states
+
+
 def _gates(
     name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...], may_ignore: tuple[str, ...]
 ) -> tuple[GateDecl, GateDecl]:
@@ -273,14 +295,54 @@ def _gates(
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
     keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
-    findings = (dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)
+    findings = (replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)
     measured = {key: item for key, item in evaluation.measured.items() if key in keys}
-    named = (dataclasses.replace(gate, id=ids[gate.id]) for gate in evaluation.contract.gates if gate.id in ids)
-    contract = dataclasses.replace(evaluation.contract, gates=tuple(named))
-    return dataclasses.replace(evaluation, contract=contract, findings=tuple(findings), measured=measured)
+    named = (replace(gate, id=ids[gate.id]) for gate in evaluation.contract.gates if gate.id in ids)
+    contract = replace(evaluation.contract, gates=tuple(named))
+    return replace(evaluation, contract=contract, findings=tuple(findings), measured=measured)
 
 
 def _found_anywhere(path: str, *, away: bool) -> str:
     """Return the path that a worker in another directory finds the file by; where there is none, the path as it is."""
     here = local_path(path)
     return str(here.absolute()) if away and here is not None else path
+
+
+# --- Which policy an import would pass under: each is tried on what was measured --------------------------------------
+
+
+def policy_that_passes(evaluation: Evaluation, gate: GateDecl, instance: str, verdict: model.Verdict) -> str:
+    """Return the plainest policy under which what a gate judged passes, under its other limits; "" without one."""
+    keys = {name: request_for(gate, need, instance).key for name, need in KIND.needs.items()}
+    found = {name: evaluation.measured.get(key) for name, key in keys.items()}
+    evidence = {name: item for name, item in found.items() if isinstance(item, Measurement)}
+    canary = evaluation.canaries.get(keys["pairs"])
+    if {offence.code for offence in verdict.offences} - OF_POLICY or canary is None or not canary.seen:
+        return ""
+    others = ("allow", "allow_missing", "allow_extra", "may_ignore")
+    allowed, asked = {name: gate.limits[name] for name in others if name in gate.limits}, str(gate.limits.get("policy"))
+    for policy in _policies(rows_of(evidence["pairs"], TensorPair), f"{CEILING}{asked.removeprefix(CEILING)}"):
+        try:
+            tried = read(Limits, {**allowed, "policy": policy})
+        except LimitsError:  # a ceiling over what has none
+            continue
+        if judge(evidence, tried).outcome is model.Outcome.PASS:
+            return policy
+    return ""
+
+
+def _policies(rows: Iterable[TensorPair], ceiling: str) -> Iterator[str]:
+    """Yield what could have made these dtypes: results before ceilings, the one that was asked for first of these."""
+    changed = [row for row in rows if two_sided(row) and (row.packed or not is_exact(row))]
+    found = {row.candidate_dtype for row in changed}
+    blocks = sorted(found & set(BOUND), key=TYPICAL_ERROR.__getitem__)
+    stated = {row.file_type for row in changed}
+    mixtures = [name for name, one in RECIPES.items() if one.number in stated]
+    exact = [f"requant:{dtype}" for dtype in blocks if dtype in TARGETS["requant"]]
+    of_blocks = [*exact, *(f"quantised:{name}" for name in (*mixtures, *blocks[-1:]))] if blocks else []
+    packed = ["packed"] if any(row.packed for row in changed) else []
+    rounded = [f"rounded:{dtype}" for dtype in TARGETS["rounded"] if dtype in found]
+    classes = ([*kind, ""] for kind in (packed, rounded, of_blocks))
+    joined = ["+".join(filter(None, parts)) for parts in itertools.product(*classes)]
+    ordered = sorted(filter(None, joined), key=lambda policy: policy.count("+"))
+    yield from (*ordered, ceiling, "lossless", *(f"{CEILING}{policy}" for policy in ordered))

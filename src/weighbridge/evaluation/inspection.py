@@ -1,24 +1,26 @@
-"""Look at one checkpoint or run log by itself: facts, tensors or columns, and what the values alone show."""
+"""Look at checkpoints and run logs by themselves: what values alone show, part by part, and two runs side by side."""
 
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from weighbridge.comparison import casts
 from weighbridge.contract.load import BUILTIN, load_contract
 from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verdict, model, nearest, np, plain, quoted
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
-from weighbridge.core.local_files import is_file, is_folder, local_path
+from weighbridge.core.local_files import exists, is_file, is_folder, local_path
 from weighbridge.evaluation.binding import Binding, all_instances, bind
-from weighbridge.evaluation.runner import Evaluation, EvaluationSession
+from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.formats import detect
+from weighbridge.formats.word_types import INTEGERS
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
@@ -30,17 +32,27 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
+from weighbridge.run_logs.formats.framework_folder import checkpoints_in, log_in
 from weighbridge.run_logs.json_log import is_run, runs_inside
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
+from weighbridge.views.run import Column
 
 GATES = ("checkpoint-integrity", "label-plausibility")
 HOLDS_TENSORS = ".safetensors", ".gguf"
 INDEXES = ".safetensors.index.json", ".bin.index.json", METADATA
+RECORDED, LOGGED = "training-run", "training-log"
 MOMENTS = "mean", "std", "min", "max"
 LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
 APART, LAYERS = 32.0, 4  # times the median of the same weight in so many layers or more
 NUMBER = re.compile(r"\.\d+\.")
+COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weight_norm", "parameters_sum")
+Words: TypeAlias = Callable[[str, Verdict], Sequence[str]]
+Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without one, None
+LOSS, LAST = "loss", 10  # of so many steps of both, a tenth is the end
+MODELS = ("*.safetensors", "*.gguf", "pytorch_model*.bin")  # a Trainer's own; its optimizer.pt is none
+LOG, MODEL, SETTINGS, SHOWN = "log", "model", "hparams.yaml", 6
+SETTING = re.compile(r"(?m)^(\w+): ([^\s!&*{\[|>].*)$")  # of one plain value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +68,7 @@ class Inspection:
 
 
 def inspect(
-    target: str,
-    words: Callable[[str, Verdict], Sequence[str]],
-    *,
-    headers: bool = False,
-    moments: bool = False,
-    progress: Callable[[str], None] = lambda _text: None,
+    target: str, words: Words, *, headers: bool = False, moments: bool = False, progress: Announce = lambda _text: None
 ) -> Inspection:
     """Look at a checkpoint, at its `headers` alone or its `moments` too, or at a run log; `words` say a verdict."""
     kind = kind_of(target)
@@ -69,23 +76,25 @@ def inspect(
     if kind is SubjectKind.RUN and view.ranks:
         view = view.ranks[0]  # what it holds, the others hold, too; all are judged
     facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
-    table = _tensors(view) if kind is not SubjectKind.RUN else {}
-    for row in rows_of(_measure("step_columns", kind, view), StepColumn) if kind is SubjectKind.RUN else ():
-        basis = basis_of(row)
-        by = f" ({basis.how} of {basis.partner})" if basis.partner else ""
-        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
-        table[row.column] = {**counted, "basis": f"{basis.basis}{by}"}
-    progress(f"reading {target}")
     if kind is SubjectKind.RUN:
+        table: dict[str, Fields] = {}
+        for row in rows_of(_measure("step_columns", kind, view), StepColumn):
+            basis = basis_of(row)
+            by = f" ({basis.how} of {basis.partner})" if basis.partner else ""
+            counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
+            table[row.column] = {**counted, "basis": f"{basis.basis}{by}"}
+        progress(f"reading {target}")
         judged = _judged(target, whole)
         return Inspection(target=target, kind=kind, facts=facts, table=table, report=None, judged=judged)
+    table = _tensors(view)
+    progress(f"reading {target}")
     report = None if headers else look(view, table, words, moments=moments)
     return Inspection(target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report)
 
 
 def _judged(target: str, view: Any) -> Evaluation:
     """Judge a run by what needs no declaration: the gates for any log, and those on what a recorder looked at."""
-    of_log, of_recorder = (load_contract(f"{BUILTIN}{name}").contract for name in ("training-log", "training-run"))
+    of_log, of_recorder = (load_contract(f"{BUILTIN}{name}").contract for name in (LOGGED, RECORDED))
     kinds = {gate.kind for gate in of_log.gates}
     whole = {"as_logged": True}  # also of a run that goes on
     more = [replace(gate, where=whole) for gate in of_recorder.gates if gate.when and gate.kind not in kinds]
@@ -93,6 +102,23 @@ def _judged(target: str, view: Any) -> Evaluation:
     bound = bind(contract, Path(), [f"run={target}"])
     views = {} if view.ranks else {bound[0].key: view}
     return EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound), views=views).evaluate()
+
+
+def contract_of(run: str) -> tuple[str, dict[str, str]]:
+    """Return the name of the contract for a run, and the parameters under which this one passes."""
+    contract = load_contract(f"{BUILTIN}{RECORDED}").contract
+    bound = bind(contract, Path(), [f"run={run}"])
+    if any("pid" not in one.open().facts for one in bound):
+        return LOGGED, {}
+    found = EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound)).evaluate()
+    facts = next((item for key, item in found.measured.items() if key.startswith("facts.run.")), None)
+    said = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, model.Measurement) else {}
+    known = {"device": said.get("requested_device"), "tokens_per_step": said.get("tokens_per_step")}
+    timed = next(one for one in found.findings if one.kind == "wall-time-budget")
+    median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
+    if isinstance(median, (int, float)):
+        known["budget_ms"] = str(math.ceil(1.5 * median))  # half as much again, as --from-run says
+    return RECORDED, {name: value for name, value in known.items() if value is not None}
 
 
 def opened(target: str, kind: SubjectKind) -> Any:
@@ -104,11 +130,6 @@ def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
     """Return the tensors whose names match, each with its first values; None of a dtype that nothing reads."""
     if kind_of(target) is SubjectKind.RUN:
         raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
-    import numpy as np
-
-    from weighbridge.comparison import casts
-    from weighbridge.formats.word_types import INTEGERS
-
     view = opened(target, SubjectKind.CHECKPOINT)
     table = _tensors(view)
     found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
@@ -168,13 +189,7 @@ class CheckpointReport:
     tensors: Mapping[str, Fields]
 
 
-def look(
-    view: Any,
-    table: Mapping[str, Fields],
-    words: Callable[[str, Verdict], Sequence[str]],
-    *,
-    moments: bool = False,
-) -> CheckpointReport:
+def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool = False) -> CheckpointReport:
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
     files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
     instruments = [one.VERIFIER for one in (tensor_bits, tensor_health, *([tensor_moments] if moments else []))]
@@ -227,3 +242,135 @@ def _wrong_scales(view: Any) -> Iterator[Mapping[str, str]]:
             said = f"scales up to {most:.4g}, where the median of {len(others)} layers is {median:.4g}"
         if said:
             yield {"place": name, "gate": "label-plausibility", "code": "scales", "says": f"{name}: {said}"}
+
+
+# --- A folder that a framework trained into: its log, its settings, its model and every checkpoint --------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a folder: what it showed, or why it could not be read, or what it says of itself."""
+
+    name: str
+    target: str
+    found: Inspection | None = None
+    refused: SubjectError | None = None
+    says: str = ""
+
+
+def run_in(target: str) -> str:
+    """Return the log in a folder that a framework trained into, else the target itself."""
+    path = _of_a_framework(target)
+    return str((log_in(path) if path else None) or target)
+
+
+def _of_a_framework(target: str) -> Path | None:
+    path = local_path(target)
+    return path if path is not None and is_folder(path) and not is_run(path) else None
+
+
+def parts_of(target: str) -> list[tuple[str, Path]]:
+    """List the parts of a folder of training by their names, the log first; none where it is one log or checkpoint."""
+    path = _of_a_framework(target)
+    if path is None:
+        return []
+    try:
+        log = log_in(path)
+    except SubjectError:
+        log = path  # whoever reads it is refused again, and says so
+    home = log.parent if log is not None and log != path else path
+    settings = [home / SETTINGS] if log is not None and exists(home / SETTINGS) else []
+    trained = [path] if any(next(path.glob(ending), None) for ending in MODELS) else []
+    saved = [*checkpoints_in(path), *sorted((home / "checkpoints").glob("*.ckpt"))]
+    found = [*([log] if log is not None else []), *settings, *trained, *saved]
+    named = [(MODEL if one in trained else one.relative_to(path).as_posix(), one) for one in found]
+    named = [(LOG if one == log == path else name, one) for name, one in named]
+    return named if len(named) > 1 and (log is not None or saved) else []
+
+
+def look_at(parts: list[tuple[str, Path]], words: Words, progress: Announce, **how: bool) -> Iterator[Part]:
+    """Look at each part by itself; one that cannot be read keeps no other from being looked at."""
+    for name, path in parts:
+        part: dict[str, Any] = {"name": name, "target": str(path)}
+        if path.name == SETTINGS:
+            pairs = SETTING.findall(path.read_text("utf-8", "replace")[: 1 << 16])
+            yield Part(**part, says=", ".join(f"{key}: {value.strip()}" for key, value in pairs[:SHOWN]) or "none")
+            continue
+        try:
+            if name == LOG:
+                log_in(path)
+            yield Part(**part, found=inspect(str(path), words, progress=progress, **how))
+        except SubjectError as problem:
+            yield Part(**part, refused=problem)
+
+
+# --- Two runs beside each other: the first step at which they part, which one ends worse, and by what -----------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Two runs: the steps of both by column, where each column parts, the loss of both at the end, and the worse one.
+
+    `above` is since when the loss of the second stays above that of the first (1) or below it (-1), to the end.
+    """
+
+    steps: Mapping[str, int]
+    parts: Mapping[str, tuple[int, float, float]]
+    above: tuple[int, int] | None
+    ends: tuple[float, float] | None
+    worse: int | None
+    by: str
+
+
+def beside(one: Inspection, other: Inspection) -> Beside:
+    """Compare the columns that both runs have at the steps that both logged, bit for bit."""
+    if one.kind is not SubjectKind.RUN or other.kind is not SubjectKind.RUN:
+        remedy = "`weighbridge compare SOURCE IMPORT` compares checkpoints"
+        raise UsageError("two-files", "two files are looked at together where both are runs", remedy=remedy)
+    views: list[Any] = [opened(found.target, found.kind) for found in (one, other)]
+    mine, theirs = (view.ranks[0] if view.ranks else view for view in views)
+    both = {name: rows for name in COMPARED if (rows := at_both(cells(mine.column(name)), cells(theirs.column(name))))}
+    parts = {name: apart[0] for name, rows in both.items() if (apart := [row for row in rows if parts_at(row)])}
+    losses = [row for row in both.get(LOSS, []) if math.isfinite(row[1]) and math.isfinite(row[2])]
+    last = losses[-max(len(losses) // LAST, 1) :]
+    ends = (statistics.median(row[1] for row in last), statistics.median(row[2] for row in last)) if last else None
+    failed, worse, by = [_failed(found) for found in (one, other)], None, ""
+    if failed[0] != failed[1]:
+        many, few = sorted(map(sum, failed), reverse=True)
+        worse = int(failed[1] > failed[0])
+        by = f"{many} gates fail, {few} of the other" if many != few else "a graver gate fails"
+    elif ends and ends[0] != ends[1]:
+        worse, by = int(ends[1] > ends[0]), f"loss {max(ends):.6g} against {min(ends):.6g} at the end"
+    steps = {name: len(rows) for name, rows in both.items()}
+    return Beside(steps=steps, parts=parts, above=_above(losses), ends=ends, worse=worse, by=by)
+
+
+def cells(column: Column | None) -> Cells:
+    """Yield the steps of a column with their numbers."""
+    return zip(column.step, column.value, strict=True) if column else ()
+
+
+def at_both(mine: Cells, theirs: Cells) -> list[tuple[Any, float, float]]:
+    """Return the steps at which two columns both hold a number, each with both numbers."""
+    here, there = ({step: value for step, value in one if None not in (step, value)} for one in (mine, theirs))
+    return [(step, here[step], there[step]) for step in sorted(here.keys() & there.keys())]
+
+
+def parts_at(both: tuple[Any, float, float]) -> bool:
+    """Return whether two numbers of one step are not the same to the bit; NaN is NaN."""
+    return repr(both[1]) != repr(both[2])
+
+
+def _above(losses: list[tuple[int, float, float]]) -> tuple[int, int] | None:
+    """Return the step since which one loss stays on its side of the other, and the side; None where they end equal."""
+    sides = [(step, (there > here) - (there < here)) for step, here, there in losses]
+    if not sides or not (side := sides[-1][1]):
+        return None
+    others = [at for at, (_, one) in enumerate(sides) if one != side]
+    return sides[others[-1] + 1 if others else 0][0], side
+
+
+def _failed(found: Inspection) -> tuple[int, int]:
+    of = [one for one in found.judged.findings if one.verdict.outcome is model.Outcome.FAIL] if found.judged else []
+    advisory = sum(one.severity is model.Severity.ADVISORY for one in of)
+    return len(of) - advisory, advisory

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
 
-from weighbridge.core import EMPTY, Contract, Fields, GateDecl, LaneError, SubjectError, dataclass
+from weighbridge.core import EMPTY, Contract, Fields, GateDecl, LaneError, SubjectError, dataclass, field, replace
 from weighbridge.evaluation.binding import Binding, found, instances
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.lanes import lane_evidence
@@ -27,7 +26,7 @@ class Turn:
     lane: str
     sealed: Fields
     others: LaneEvidence
-    digested: dict[Binding, Digests] = dataclasses.field(default_factory=dict)
+    digested: dict[Binding, Digests] = field(default_factory=dict)
 
     def of(self, contract: Contract, gates: frozenset[str]) -> frozenset[str]:
         """Return those of a contract's gates that the lane measures itself."""
@@ -50,7 +49,7 @@ class Turn:
                 asked = Wanted(contract, gate, instance, by, last)
                 try:
                     here = self._bound_here(gate, instance, evaluation)
-                    decided = self.others.decide(dataclasses.replace(asked, files={**last, **here}))
+                    decided = self.others.decide(replace(asked, files={**last, **here}))
                 except SubjectError as unread:
                     decided = blocked_for(asked, Unfit.SUBJECT, f"{unread.where} cannot be read here: {unread.what}")
                 findings.append(decided.finding)
@@ -58,7 +57,7 @@ class Turn:
                 elsewhere[gate.id, instance] = "" if decided.lacking else decided.says
         order = [gate.id for gate in contract.gates]
         findings.sort(key=lambda finding: order.index(finding.gate))
-        return dataclasses.replace(evaluation, findings=tuple(findings), measured=measured), elsewhere
+        return replace(evaluation, findings=tuple(findings), measured=measured), elsewhere
 
     def _bound_here(self, gate: GateDecl, instance: str, evaluation: Evaluation) -> dict[str, Digests]:
         """Return the files of those subjects of a gate that are bound here, each digested once, or raise why not."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime as dt
 import itertools
 import sys
@@ -11,27 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import (
-    Measured,
-    PluginError,
-    SubjectError,
-    WeighbridgeError,
-    dumps,
-    loads,
-    model,
-    plugins,
-    show_traceback,
-)
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dumps, loads, model, plugins, show_traceback
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.judging.conditions import lacking_here
 from weighbridge.judging.judging import judge_contract
-from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_request
+from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_request, lacking_here
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.verifier import MeasurementJob, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Found, MeasurementJob, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 if TYPE_CHECKING:
@@ -48,7 +36,7 @@ class Evaluation:
     contract: model.Contract
     bound: tuple[Binding, ...]
     instances: Mapping[str, tuple[str, ...]]
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, model.Measured]
     canaries: Mapping[str, model.CanaryResult]
     origins: Mapping[tuple[str, str], model.Origin]
     books: Mapping[tuple[str, str], str]  # digests of those that stand; "" where none does and one is needed
@@ -77,9 +65,9 @@ class EvaluationSession:
     with_itself: bool = False  # whether a file may be compared with itself
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
-    measured: dict[str, Measured] = field(default_factory=dict)
+    measured: dict[str, model.Measured] = field(default_factory=dict)
     canaries: dict[str, model.CanaryResult] = field(default_factory=dict)
-    prefetched: dict[str, model.Measurement | model.Unmeasured | SubjectError] = field(default_factory=dict)
+    prefetched: dict[str, Found] = field(default_factory=dict)
     prefetching: dict[str, float] = field(default_factory=dict)
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -184,12 +172,10 @@ class EvaluationSession:
 
     def measure(self, item: Request) -> None:
         """Measure one quantity once, and lay its canary."""
-        unbound = self._unbound(item)
-        if item.key not in self.measured and unbound is None:
-            self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
-            self.measured[item.key] = self._guarded(item, found(item.subjects, self.bound, item.instance))
-        elif unbound is not None:
-            self.measured.setdefault(item.key, unbound)
+        if item.key not in self.measured:
+            if (unbound := self._unbound(item)) is None:
+                self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
+            self.measured[item.key] = unbound or self._guarded(item)
 
     def _unbound(self, item: Request) -> model.Unmeasured | None:
         name = next((name for name in item.subjects if find(self.bound, name, item.instance) is None), None)
@@ -219,10 +205,10 @@ class EvaluationSession:
                 self.prefetched |= dict(zip(jobs, batch(list(jobs.values()), given, self.execution), strict=True))
             self.prefetching |= dict.fromkeys(group, (time.monotonic() - began) / len(group))
 
-    def _guarded(self, item: Request, bound: tuple[Binding, ...]) -> Measured:
+    def _guarded(self, item: Request) -> model.Measured:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
-                return self._measured(item, bound)
+                return self._measured(item, found(item.subjects, self.bound, item.instance))
         except SubjectError as error:
             show_traceback(error.__cause__)
             why = f"{error.where}: {error.what}".removeprefix(": ")
@@ -235,7 +221,7 @@ class EvaluationSession:
             remedy = "this is a fault of the tool: run again with --debug"
             return model.Faulted(code="verifier-raised", why=why, remedy=remedy)
 
-    def _measured(self, item: Request, bound: tuple[Binding, ...]) -> Measured:
+    def _measured(self, item: Request, bound: tuple[Binding, ...]) -> model.Measured:
         kinds: tuple[model.SubjectKind, ...] = tuple(one.looked_at_as for one in bound)
         verifier = VERIFIERS.get((item.quantity, kinds))
         if verifier is None:
@@ -249,12 +235,10 @@ class EvaluationSession:
         if isinstance(result, model.Unmeasured):
             return result
         self.canaries[item.key] = lay_canary(verifier, views, options, result, self.execution)
-        return dataclasses.replace(result, total=verifier.extent(views, options))
+        return replace(result, total=verifier.extent(views, options))
 
 
-def _measured(
-    verifier: Verifier, views: Views, options: model.Fields, execution: Execution
-) -> model.Measurement | model.Unmeasured | SubjectError:
+def _measured(verifier: Verifier, views: Views, options: model.Fields, execution: Execution) -> Found:
     if verifier.batch is None:
         return verifier.measure(views, options)
     (result,) = verifier.batch([MeasurementJob(verifier, views)], options, execution)
@@ -278,7 +262,7 @@ def lay_canary(
     return model.CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
 
 
-def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
+def _as_sealed(item: model.Measured, redactor: Redactor | None) -> model.Measured:
     """Return what the sealed bytes decode to; what a hostile subject makes unfit for a bundle was not measured."""
     try:
         body, arrays = encode_measured(item)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import functools
 import os
@@ -20,7 +19,7 @@ from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
 from weighbridge.core import BundleError, ContractError, UsageError, __version__, dumps, git, model, nearest, sha256
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
-from weighbridge.core.frozen import dataclass
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.core.project import LOCAL, in_project, make_local
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
 
 ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
+AS_EVALUATED = ("contract", "instances", "measured", "canaries", "findings", "started", "finished", "plugins")
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
 
@@ -45,7 +45,7 @@ class VerifyRequest:
 
     contracts: tuple[str, ...]
     subjects: tuple[str, ...] = ()
-    params: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
     gates: tuple[str, ...] = ()
     expect_blocked: frozenset[str] = frozenset()
     attached: tuple[tuple[str, Path], ...] = ()
@@ -54,7 +54,7 @@ class VerifyRequest:
     ledger: Path
     record: bool = False
     command: tuple[str, ...] = ()  # without it, what was typed
-    waivers: Waivers = dataclasses.field(default_factory=Waivers)
+    waivers: Waivers = field(default_factory=Waivers)
     lane: str = ""
     project: Project | None = None  # with a lane: the lanes that there are
 
@@ -74,7 +74,7 @@ class ContractResult:
     subjects: tuple[tuple[str, str, str, str], ...]  # by name, instance, redacted target, and why no witness saw it
     moves: tuple[Move, ...] = ()
     # What findings stand on that another lane measured, by gate and instance: they are not in the bundle.
-    elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    elsewhere: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 class UnsealedError(BundleError):
@@ -125,7 +125,7 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
                 unsealed = UnsealedError(error.code, error.what, where=error.where, remedy=error.remedy)
         if turn:
             evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
-            result = dataclasses.replace(result, evaluation=evaluation, elsewhere=elsewhere)
+            result = replace(result, evaluation=evaluation, elsewhere=elsewhere)
         results.append(result)
     if unsealed:
         unsealed.results = tuple(results)
@@ -146,7 +146,7 @@ def _sealed(
 
         digest = digests(one.contract).whole
         moves = record(bundle, Ledger(request.ledger), now=evaluation.finished, contract_digest=digest)
-    return dataclasses.replace(result, bundle=bundle, moves=moves)
+    return replace(result, bundle=bundle, moves=moves)
 
 
 def code_of(results: Sequence[ContractResult], excuses: Excuses) -> ExitCode:
@@ -236,20 +236,13 @@ def keep(
 ) -> Bundle:
     """Write a bundle of an evaluation; `source` is the contract's own bytes, `lane` is sealed with the environment."""
     draft = BundleDraft(
-        contract=evaluation.contract,
+        **{name: getattr(evaluation, name) for name in AS_EVALUATED},
         contract_yaml=source,
         subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),
-        instances=evaluation.instances,
-        measured=evaluation.measured,
-        canaries=evaluation.canaries,
-        findings=evaluation.findings,
         tool=tool(),
         host=host_pseudonym(redactor.key),
-        started=evaluation.started,
-        finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
         environment={**environment(), **lane},
-        plugins=evaluation.plugins,
         logs=logs,
         companions=companions,
     )

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core import SubjectError, dataclass, field, files_sha256, torch
+from weighbridge.core import SubjectError, dataclass, field, torch
 from weighbridge.core.data import table
+from weighbridge.core.local_files import files_sha256
 from weighbridge.forward.arithmetic.listening import listening
 from weighbridge.forward.points import visited
 from weighbridge.forward.stacks import Torch, called, has_cuda

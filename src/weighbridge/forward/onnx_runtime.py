@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core import NDArray, SubjectError, dataclass, files_sha256, np, replace
+from weighbridge.core import NDArray, SubjectError, dataclass, np, replace
+from weighbridge.core.local_files import files_sha256
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.points import Points
 from weighbridge.forward.stacks import Digests, Stack, Tokens

@@ -19,8 +19,7 @@ from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decod
 from weighbridge.evidence.disk import STAGE, DiskFolder
 from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
-from weighbridge.judging.conditions import facts_of
-from weighbridge.judging.requests import DEFAULT
+from weighbridge.judging.requests import DEFAULT, facts_of
 from weighbridge.ledger import fold
 from weighbridge.ledger.fold import BundleEvidence, Chains, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import DIGEST, Ledger

@@ -11,7 +11,7 @@ from typing import Any
 
 from weighbridge.core import SubjectError, printable
 from weighbridge.evaluation.around_step import AROUND, COST, GROUPS, MOST, Autopsy, Layers, autopsy, named_step
-from weighbridge.evaluation.two_runs import cells
+from weighbridge.evaluation.inspection import cells
 from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
 from weighbridge.page.heatmap import grids, heatmap
 from weighbridge.page.sources import Judged, Sources

@@ -9,7 +9,7 @@ from weighbridge.core import BundleError, Measurement, Outcome, SubjectKind, dat
 from weighbridge.evidence import review
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State
-from weighbridge.judging.places import keys_of
+from weighbridge.judging.requests import keys_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.report import Row, checked

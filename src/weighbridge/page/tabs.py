@@ -9,7 +9,7 @@ from typing import Any
 
 from weighbridge.core import Measurement, Outcome, printable, show, singular
 from weighbridge.evaluation.around_step import Layers, layers_of
-from weighbridge.evaluation.two_runs import at_both, cells, parts_at
+from weighbridge.evaluation.inspection import at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import differences
 from weighbridge.page.drawing import Line, Mark, bars, curves, short

@@ -179,7 +179,7 @@ class HookPoints:
 
     def _or_compiled(self, look: Callable[[], None]) -> Callable[..., None]:
         # Inside a function that somebody compiles it runs as it is; to see to that costs more than looking.
-        apart = torch.compiler.disable(look)
+        apart = torch.compiler.disable(look)  # type: ignore[no-untyped-call]
 
         def looked(*_: object) -> None:
             if torch.compiler.is_compiling():

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import torch
 
-from weighbridge.core import files_sha256
+from weighbridge.core.local_files import files_sha256
 from weighbridge.recorder import columns, digests, residency, run_directory
 from weighbridge.recorder.beside import Analysis, Beside, Probes
 from weighbridge.recorder.channels import Watched

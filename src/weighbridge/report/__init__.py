@@ -24,8 +24,7 @@ from weighbridge.core import (
     singular,
 )
 from weighbridge.core.frozen import dataclass, field
-from weighbridge.judging.conditions import RUN_FACTS
-from weighbridge.judging.requests import DEFAULT
+from weighbridge.judging.requests import DEFAULT, RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 

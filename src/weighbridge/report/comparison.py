@@ -11,8 +11,7 @@ from typing import TypeAlias
 import click
 
 from weighbridge.core import Faulted, Fields, Finding, Measurement, Offence, Outcome, TrialResult, printable
-from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison
-from weighbridge.evaluation.policies_tried import policy_that_passes
+from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison, policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.gates.value_preservation import RANK, Class

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Excuses, ExitCode, Outcome, data_path, dataclass, dumps, printable, sha256, unblocked
-from weighbridge.judging.places import looked_at
+from weighbridge.judging.requests import looked_at
 from weighbridge.report import Row, checked, finding_text, tally
 
 if TYPE_CHECKING:

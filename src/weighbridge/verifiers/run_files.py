@@ -19,7 +19,6 @@ from weighbridge.core import (
     Unmeasured,
     WeighbridgeError,
     data_path,
-    files_sha256,
     is_folder,
     loads,
     quoted,
@@ -27,6 +26,7 @@ from weighbridge.core import (
     replace,
     sha256,
 )
+from weighbridge.core.local_files import files_sha256
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, FileState, RunFile
 from weighbridge.run_logs.log_table import IS_NUMBER

@@ -104,9 +104,8 @@ class Book:
         data = os.pread(self._descriptor, self._whole, 0)
         if sha256(data) != self.digest():
             return "a line of the book was changed while the command ran"
-        seal = seal_of(data, SCHEMA, key)
         try:
-            replace_file(self.folder / SEAL, f"{seal}\n".encode())
+            replace_file(self.folder / SEAL, f"{seal_of(data, SCHEMA, key)}\n".encode())
         except OSError as problem:
             return f"the seal could not be written: {os.strerror(problem.errno or 0)}"
         return ""

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from weighbridge.clauses.kind import Kind, Tripwire
-from weighbridge.core import Fields, Offence, Outcome, dataclass, field, loads, model
-from weighbridge.core.limits import read
+from weighbridge.core import Fields, Offence, Outcome, dataclass, field, loads, model, read
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import EvaluationSession
 from weighbridge.figures.waiting import silence

@@ -88,8 +88,7 @@ class Judges:
         self.gates = []
         for loaded, bound in zip(self.loaded, bind_all(self.loaded, self.request.subjects), strict=True):
             on = all_instances(loaded.contract, bound)
-            places = [(gate, instance) for gate in loaded.contract.gates for instance in on[gate.id]]
-            for one, instance in places:
+            for one, instance in ((gate, instance) for gate in loaded.contract.gates for instance in on[gate.id]):
                 old = known.get((loaded.contract.id, one.id, instance))
                 mine = found(one.subjects.values(), bound, instance)
                 contract = replace(loaded.contract, gates=(one,))
@@ -218,8 +217,7 @@ class Judges:
         past = now_s - self._began
         due = [one for one in mine if not one.judged and (reading.last_step >= one.due_step or past >= one.due_s)]
         for one in due:
-            finding = one.when_due(self._view(run, one))
-            if finding:  # it is known with this step, whichever row it is of
+            if finding := one.when_due(self._view(run, one)):  # it is known with this step, whichever row it is of
                 worst = Offence(place=finding.verdict.offences[0].place, code=finding.verdict.code)
                 if stop := self._stop(one, finding, worst, reading):
                     return stop
@@ -271,10 +269,9 @@ class Judges:
 
     def waiting(self) -> str:
         """Say how many gates are PENDING and until when, and how many came to what when they were due."""
-        left = sorted((one for one in self.gates if not one.done), key=lambda one: (one.due_step, one.due_s))
         states = (
             f"{one.judged.outcome} ({one.judged.code}) when due" if one.judged else f"until {one.due_in_words}"
-            for one in left
+            for one in sorted((one for one in self.gates if not one.done), key=lambda one: (one.due_step, one.due_s))
         )
         return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 

@@ -29,8 +29,7 @@ def demand_linux() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
+    if ctypes.CDLL(None, use_errno=True).prctl(option, ctypes.c_ulong(value), 0, 0, 0):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

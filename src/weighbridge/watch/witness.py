@@ -16,11 +16,11 @@ from weighbridge.core import WeighbridgeError, __version__, dataclass, dumps, fi
 from weighbridge.evidence.disk import disk_error, write_new
 from weighbridge.evidence.redact import host_pseudonym, own_key, redactor_here
 from weighbridge.quantities import book_lines as of
+from weighbridge.watch import processes
 from weighbridge.watch.book_file import begin_book, now_text, states
-from weighbridge.watch.growth import Growth
-from weighbridge.watch.images import Mapped, device_memory, open_devices, program, seen_here
+from weighbridge.watch.following import Growth
 from weighbridge.watch.launch import ENDING, LAST_SECONDS, ORPHANED, PASSED_ON, Started, start
-from weighbridge.watch.processes import Seen, Tree, ignores, inner_pid
+from weighbridge.watch.processes import Mapped, Seen, Tree
 
 if TYPE_CHECKING:
     from weighbridge.watch.judges import Judges
@@ -94,6 +94,8 @@ class Witness:
         self.bell, ringing = socket.socketpair()
         for one in (self.bell, ringing):
             one.setblocking(False)
+        self.bells = select.poll()
+        self.bells.register(self.bell, select.POLLIN)
         numbers = (*ENDING, *PASSED_ON, ORPHANED)
         before = {number: signal.signal(number, lambda number, _: self.signals.append(number)) for number in numbers}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -110,7 +112,7 @@ class Witness:
     def _begin(self, child: Started) -> bool:
         """Write the first line, and let the child go; return whether it could be started."""
         seen = next(iter(self.tree.alive()), None)
-        self.witnessed, self.not_witnessed = seen_here()
+        self.witnessed, self.not_witnessed = processes.seen_here()
         commit = git.commit(Path())
         line = of.Begin(
             tool=__version__,
@@ -118,7 +120,7 @@ class Witness:
             command=tuple(map(self.redactor.text, self.asked.command)),
             pid=child.pid,
             start_ticks=seen.start_ticks if seen else 0,
-            executable=program(self.asked.command[0]),
+            executable=processes.program(self.asked.command[0]),
             host=host_pseudonym(self.redactor.key),
             commit=commit,
             dirty=git.is_dirty(Path()) if commit else None,
@@ -145,11 +147,9 @@ class Witness:
 
     def _watch(self) -> None:
         """Look until no process is left, a gate failed for good, or a person ended it."""
-        waiting = select.poll()
-        waiting.register(self.bell, select.POLLIN)
         alone, looked = False, time.monotonic()
         while True:
-            rang = self._wait(waiting)
+            rang = self._wait()
             now = time.monotonic()
             if now - looked > AWAY_SECONDS:
                 self.book.note("the witness", f"did not look for {now - looked:.1f} s")
@@ -167,9 +167,9 @@ class Witness:
                 elif alone and self.tree.childless():
                     return
 
-    def _wait(self, waiting: select.poll) -> bool:
+    def _wait(self) -> bool:
         """Wait for a signal or the next look; return whether there was one, and book who ended."""
-        if not waiting.poll(POLL_MS):
+        if not self.bells.poll(POLL_MS):
             return False
         with contextlib.suppress(BlockingIOError):
             self.bell.recv(4096)
@@ -199,9 +199,8 @@ class Witness:
             self._once("judging", f"broke: {type(problem).__name__}; judged again at the end", str(problem))
         for why in self.judges.notes:
             self._once("a log:", why)
-        if found is not None and self.asked.stops:
-            self.stop = found
-        elif found is not None:
+        self.stop = found if self.asked.stops else None
+        if found is not None and self.stop is None:
             self._find(found, "--stop-at never")
         if self.paused and self.stop is None:
             self.paused = False
@@ -278,24 +277,22 @@ class Witness:
         self.seen += 1
         if self.seen <= MOST_PROCESSES:
             fields = {"pid": one.pid, "start_ticks": one.start_ticks, "parent": one.parent}
-            inner = inner_pid(one.pid, self.tree.proc)
+            inner = processes.inner_pid(one.pid)
             self.book.add(of.Process(**fields, name=self.redactor.text(one.name), inner_pid=inner))
         if self.seen == MOST_PROCESSES:
             self.book.note("processes", f"more than {MOST_PROCESSES}: of the others, none is listed")
 
     def _sample(self, alive: Sequence[Seen]) -> None:
         self.mapped.look(alive)
-        self.book.add(
-            of.Sample(
-                processes=len(alive),
-                cpu_s=round(self.cpu_s + sum(one.cpu_s for one in alive), 3),
-                rss_kib=sum(one.rss_kib for one in alive),
-                device_memory_mib=device_memory(alive) if "device-memory" in self.witnessed else {},
-                device_files=open_devices(alive),
-            )
+        sample = of.Sample(
+            processes=len(alive),
+            cpu_s=round(self.cpu_s + sum(one.cpu_s for one in alive), 3),
+            rss_kib=sum(one.rss_kib for one in alive),
+            device_memory_mib=processes.device_memory(alive) if "device-memory" in self.witnessed else {},
+            device_files=processes.open_devices(alive),
         )
-        for count in self.growth.counts():
-            self.book.add(count)
+        for line in (sample, *self.growth.counts()):
+            self.book.add(line)
 
     # --- The stop and the end ----------------------------------------------------------------------------------------
 
@@ -333,15 +330,13 @@ class Witness:
         """Ask every process to end, wait, kill what is left; return what is there all the same."""
         until, asked = time.monotonic() + self.asked.grace_s, len(self.signals)
         if self.stop is not None:  # who ignores that would train on
-            self._send(signal.SIGKILL, [one for one in self.tree.alive() if ignores(one.pid, signal.SIGTERM)])
+            self._send(signal.SIGKILL, [one for one in self.tree.alive() if processes.ignores(one.pid, signal.SIGTERM)])
         first = self.signals[0] if self.signals else signal.SIGTERM
         for number in (signal.SIGTERM if first in (signal.SIGINT, signal.SIGHUP) else first, signal.SIGCONT):
             self._send(number)
-        pause = select.poll()
-        pause.register(self.bell, select.POLLIN)
         rows = self.growth.rows()
         while (left := self.tree.alive()) and time.monotonic() < until and len(self.signals) == asked:
-            self._wait(pause)
+            self._wait()
             list(self.growth.look(time.monotonic()))
             if self.stop is not None and any(now - rows.get(path, 0) > 1 for path, now in self.growth.rows().items()):
                 self.book.note("the grace", "a second row was written in it: it is no grace to train on")
@@ -359,7 +354,7 @@ class Witness:
             allowed = sum(self.tree.send_to(one, number) for one in to)
             sent = allowed, len(to) - allowed
         if any(sent):
-            self.book.add(of.Signal(signal=_named(number), processes=sent[0], refused=sent[1]))
+            self.book.add(of.Signal(signal=signal.Signals(number).name, processes=sent[0], refused=sent[1]))
         return sent
 
     def _last_lines(self, code: int | None, exit_code: int, left: Sequence[Seen]) -> str:
@@ -378,28 +373,21 @@ class Witness:
             return f"what lies in the run could not be read: {problem}"
         for note in self.growth.rewritten(files):
             self.book.add(note)
-        self.book.add(
-            of.End(
-                code=code if code is not None and code >= 0 else None,
-                signal=-code if code is not None and code < 0 else None,
-                exit=exit_code,
-                wall_s=round(time.monotonic() - self.began, 3),
-                cpu_s=round(self.cpu_s, 3),
-                max_rss_kib=self.tree.max_rss_kib,
-                processes=self.seen,
-                files=files,
-                write_roots=tuple(map(self.redactor.text, self.mapped.write_roots())),
-                witnessed=self.witnessed,
-                not_witnessed=self.not_witnessed,
-            ),
-            durable=True,
+        end = of.End(
+            **processes.how_ended(code),
+            exit=exit_code,
+            wall_s=round(time.monotonic() - self.began, 3),
+            cpu_s=round(self.cpu_s, 3),
+            max_rss_kib=self.tree.max_rss_kib,
+            processes=self.seen,
+            files=files,
+            write_roots=tuple(map(self.redactor.text, self.mapped.write_roots())),
+            witnessed=self.witnessed,
+            not_witnessed=self.not_witnessed,
         )
+        self.book.add(end, durable=True)
         return self.book.seal()
 
 
 def _place(found: Found) -> dict[str, Any]:
     return {"gate": found.gate, "instance": found.instance, "step": found.step, "code": found.code}
-
-
-def _named(number: int) -> str:
-    return signal.Signals(number).name

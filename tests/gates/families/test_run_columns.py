@@ -12,7 +12,7 @@ from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, Series, TrialResult
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.run_columns import COLUMNS, CUT, SAMPLES
-from weighbridge.judging.trials import falsify
+from weighbridge.judging.judging import falsify
 
 LONG = 100 * CUT
 KIND, SERIES_BOUND = KINDS["wall-time-budget"], KINDS["series-bound"]
