@@ -58,9 +58,8 @@ def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brou
     for path in (path for path in of_gates if not names or path.stem in names):
         yield from _of_card(GateCard, path, check_gate_card)
     for path in (path for path in of_verifiers if not names or path.stem in names):
-        yield from _of_card(
-            VerifierCard, path, functools.partial(check_verifier_card, specimens=path.parent / "specimens")
-        )
+        check = functools.partial(check_verifier_card, specimens=path.parent / "specimens")
+        yield from _of_card(VerifierCard, path, check)
 
 
 def _of_card(cls: type[C], path: Path, check: Callable[[C], Iterator[Check]]) -> Iterator[Check]:
@@ -129,9 +128,8 @@ def check_gate_card(card: GateCard) -> Iterator[Check]:
     own = set(kind.codes) - (set(any_gate()) - set(card.codes))
     yield _same(f"{card.kind}: every code has its words", set(card.codes), own)
     yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(card, judged)))
-    yield Check(
-        name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, judged))
-    )
+    name = f"{card.kind}: every limit has an example on it and one beyond"
+    yield Check(name=name, wrong=tuple(_untried(kind, judged)))
     for example, verdict in judged:
         yield Check(name=f"{card.kind}: {example.name}", wrong=tuple(_differs(card, kind, example, verdict)))
 

@@ -101,9 +101,8 @@ def _measured(known: Quantity, given: Any, changed: Any) -> Measurement:
 
 def _rows(known: Quantity, given: Mapping[str, Any], changed: Mapping[str, Any]) -> Iterator[Any]:
     every = changed.get(EVERY, {})
-    places: dict[str, Any] = (
-        {} if every is None else {place: {**_mapping(row), **every} for place, row in given.items()}
-    )
+    kept = given.items() if every is not None else ()
+    places: dict[str, Any] = {place: {**_mapping(row), **every} for place, row in kept}
     for place, row in changed.items():
         if place != EVERY:
             places[place] = None if row is None else _changed(places.get(place, {}), row, known.row)

@@ -13,17 +13,9 @@ import click
 
 from weighbridge import __version__
 from weighbridge.cli.options import coloured, fit_encoding, leave_unread, on_github, tell
-from weighbridge.core import (
-    ContractError,
-    ExitCode,
-    PluginError,
-    UsageError,
-    WeighbridgeError,
-    nearest,
-    printable,
-    show_traceback,
-)
+from weighbridge.core import ContractError, ExitCode, PluginError, UsageError, WeighbridgeError, nearest, show_traceback
 from weighbridge.core.frozen import without_blas_threads
+from weighbridge.core.printable import printable
 
 if TYPE_CHECKING:
     from weighbridge.core.plugins import Brought

@@ -107,9 +107,7 @@ def check_texts(files: tuple[Path, ...], spec: Path, folder: Path, *, as_json: b
         tell(map(str, problems))
         listed = ", ".join(f"{number} {name}" for name, number in counted.items() if number) or "nothing"
         tell([f"looked at: {listed}; wrong: {wrong}, warnings: {len(problems) - wrong}"])
-    if not wrong and not any(counted.values()):
-        sys.exit(ExitCode.NOTHING_SHOWN)
-    sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED)
+    sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED if any(counted.values()) else ExitCode.NOTHING_SHOWN)
 
 
 @verb("render", "Write SPEC.md of the landed sections.", "", of=command)

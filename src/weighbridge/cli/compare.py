@@ -86,9 +86,8 @@ def command(source: str, imports: Texts, *, headers: bool, everything: bool, as_
     mapping, address = given["mapping"], given["address"]
     if given["adapter"] is not None and address is not None:
         raise UsageError("adapter-engine", "--adapter is merged on this machine, and not on the workers of --engine")
-    look: Fields = {"headers": True} if headers else {}
-    if mapping is not None:
-        look = {**look, **mapping_of(mapping, source, imports)}
+    asked_of = mapping_of(mapping, source, imports) if mapping is not None else {}
+    look: Fields = {**({"headers": True} if headers else {}), **asked_of}
     with _engine(address) as engine, progress() as show:
         execution = Execution(engine=engine, on_progress=_rate(show))
         meant = {"look": look, "policy": policy, **{one: given[one] for one in ("may_differ", "may_ignore", "adapter")}}
@@ -125,9 +124,9 @@ def _moments(source: str, one: ImportComparison, look: Fields) -> comparison.Mom
     from weighbridge.verifiers import moment_changes
     from weighbridge.views.checkpoint import open_checkpoint
 
-    refused = [offence.place for offence in one.evaluation.findings[0].verdict.offences]
-    rows = {row.name for row in one.pairs if row.compared}
-    names = [name for name in refused if name in rows]
+    compared = {row.name for row in one.pairs if row.compared}
+    offences = one.evaluation.findings[0].verdict.offences
+    names = [offence.place for offence in offences if offence.place in compared]
     return moment_changes.of_tensors((open_checkpoint(source), open_checkpoint(one.path)), look, names) if names else {}
 
 

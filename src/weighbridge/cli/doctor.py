@@ -58,8 +58,6 @@ def facts() -> dict[str, Json]:
     host = VERIFIERS["host", ()].measure((), {})
     measured = host.value if isinstance(host, Measurement) else None
     found: dict[str, Json] = plain(measured.value) if isinstance(measured, Record) else {"cuda": "unknown"}
-    versions = {name: version_of(name) or "not installed" for name in PACKAGES}
-    shipped = {name: str(data_path(name)) for name in FOLDERS}
     checks = [(*check.name.rpartition(": ")[::2], check.wrong) for check in plugin_checks(brought())]
     plugins = {name: "; ".join(wrong) or package for name, package, wrong in checks}
     evidence = Path("evidence")
@@ -72,9 +70,9 @@ def facts() -> dict[str, Json]:
         "weighbridge": __version__,
         "python": platform.python_version(),
         "platform": sys.platform,
-        **versions,
+        **{name: version_of(name) or "not installed" for name in PACKAGES},
         "extras": {name: {"gives": gives, "lacks": _lacks(name)} for name, gives in EXTRAS.items()},
-        **shipped,
+        **{name: str(data_path(name)) for name in FOLDERS},
         "folders": folders,
         "key": _key(),
         "completion": _completion(),

@@ -27,11 +27,10 @@ from weighbridge.evidence.disk import disk_error, link_new
 from weighbridge.evidence.review import Against, Answer, Answers, State
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
-from weighbridge.report import INDENT, bound_as, capped, heading, outcome_line
-from weighbridge.report.attestations import about, svr, test_result
-from weighbridge.report.model_card import model_card
+from weighbridge.report import INDENT, bound_as, capped, heading
+from weighbridge.report.exports import about, model_card, svr, test_result
 from weighbridge.report.rows import rows_of_bundle
-from weighbridge.report.terminal import block
+from weighbridge.report.terminal import block, outcome_line
 
 BUNDLE = click.argument("bundle", type=options.BUNDLE)
 ID = re.compile(r"(?:[0-9a-f]{12,64})?")
@@ -103,8 +102,8 @@ def verify_bundle(
             found[f"subject {name}"] = review.subject(sealed.statement, name, path)
     findings = sealed.findings if sealed else ()
     if as_json:
-        gates = [finding_to_json(one) for one in findings]
-        shown = [{key: gate[key] for key in ("gate", "instance", "severity", "outcome", "code")} for gate in gates]
+        of_gate = ("gate", "instance", "severity", "outcome", "code")
+        shown = [{key: gate[key] for key in of_gate} for gate in map(finding_to_json, findings)]
         said = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
         stated = sealed.statement.subjects if sealed else ()
         reported = {f"{one.name}@{one.instance}": one.unwitnessed for one in stated if one.unwitnessed}
@@ -113,8 +112,7 @@ def verify_bundle(
         tell(_lines(answers, found))
     other = any(one.held is State.BROKEN for name, one in found.items() if name not in QUESTIONS)
     passed = exit_code(("", one) for one in findings) is ExitCode.PASSED and answers.coverage.held is State.HOLDS
-    wanted = other or (require_pass and not passed)
-    sys.exit(answers.exit_code or int(wanted))
+    sys.exit(answers.exit_code or int(other or (require_pass and not passed)))
 
 
 def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:

@@ -14,16 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.cards.words import (
-    Meaning,
-    any_gate,
-    code_card,
-    gate_card,
-    gate_words,
-    glossary,
-    unfigured,
-    verifier_words,
-)
+from weighbridge.cards import words as cards
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell, verb
@@ -34,7 +25,7 @@ from weighbridge.core import PluginError, SubjectKind, UsageError, data_path, fi
 from weighbridge.core.limits import BOUNDS
 from weighbridge.gates import KINDS
 from weighbridge.quantities.page import classes
-from weighbridge.report import ENOUGH, hints
+from weighbridge.report import ENOUGH, grouped, hints
 from weighbridge.verifiers import BROUGHT, MODULES
 
 Telling: TypeAlias = Callable[[], Iterator[str]]
@@ -59,10 +50,7 @@ def command(word: tuple[str, ...]) -> None:
     if wanted:
         tell(line for telling in found for line in telling())
         return
-    groups: dict[str, list[str]] = {}
-    for group, name, _ in known:
-        groups.setdefault(group, []).append(name)
-    for group, listed in groups.items():
+    for group, listed in grouped((group, name) for group, name, _ in known).items():
         tell([click.style(group, bold=True)])
         if group == "gate kind":
             tell(line for name in listed for line in _item(f"{name:<24} {_asks(name)}"))
@@ -72,9 +60,8 @@ def command(word: tuple[str, ...]) -> None:
 
 def _wrapped(text: str, start: str = "", indent: str = "") -> list[str]:
     """Return a text as lines of at most a hundred columns, or the terminal's where it has fewer."""
-    return textwrap.wrap(
-        text, _width(), initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    indents = {"initial_indent": start, "subsequent_indent": indent}
+    return textwrap.wrap(text, _width(), **indents, break_long_words=False, break_on_hyphens=False)  # type: ignore[arg-type]
 
 
 def _width() -> int:
@@ -101,10 +88,10 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
         yield "quantity", quantity, partial(_brought, quantity)
     for name in builtin_names():
         yield "contract", f"{BUILTIN}{name}", partial(_contract, f"{BUILTIN}{name}")
-    for group, words in (*glossary("terms").items(), *glossary("codes").items()):
+    for group, words in (*cards.glossary("terms").items(), *cards.glossary("codes").items()):
         for word, meaning in words.items():
             yield group, word, partial(_meaning, f"{word} ({group})", meaning)
-    for code in any_gate():
+    for code in cards.any_gate():
         yield "code of any gate", code, partial(_code, "any gate", code)
     for name in KINDS:
         with suppress(PluginError):  # said where the kind itself is asked for, and by doctor
@@ -114,13 +101,13 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
 
 def _asks(kind: str) -> str:
     try:
-        return gate_words(kind).asks
+        return cards.gate_words(kind).asks
     except PluginError as error:
         return f"{error.code}: {error.what}"
 
 
 def _kind(name: str) -> Iterator[str]:
-    card, kind = gate_words(name), KINDS[name]
+    card, kind = cards.gate_words(name), KINDS[name]
     yield click.style(f"{name} (version {kind.version})", bold=True)
     yield from _wrapped(card.asks)
     yield from _wrapped(card.why)
@@ -137,7 +124,7 @@ def _kind(name: str) -> Iterator[str]:
         yield from _keys(kind.measure)
     yield "\ncodes"
     for code, outcome in kind.codes.items():
-        words = code_card(name, code)
+        words = cards.code_card(name, code)
         yield from _item(f"{outcome:<8} {code}: {words.says if words else ''}")
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {one.name} ({one.code})" for one in kind.mutations)
@@ -149,13 +136,13 @@ def _kind(name: str) -> Iterator[str]:
 
 def _gate(kind: Kind[Any]) -> Iterator[str]:
     """Yield a gate of a kind as YAML. A rule's limits are its defaults: those of its examples are for short ones."""
-    given = gate_card(kind.name).given
+    given = cards.gate_card(kind.name).given
     usual = {item.key: item.default for item in fields(kind.limits) if kind.figure and not item.required}
     judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
     if "with" in judged:
         judged["with"] = {key: one if usual.get(key) is None else usual[key] for key, one in judged["with"].items()}  # type: ignore[attr-defined]
     docs, filled = {item.key: item.doc for item in fields(kind.limits)}, kind.filled(judged.get("with", {}))  # type: ignore[arg-type]
-    named = {"id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name}
+    named = {"id": f"GATE-{kind.name.upper()}", "title": cards.gate_words(kind.name).asks, "kind": kind.name}
     where = {"where": {"tokens_per_step": 2048}} if is_timed(kind) else {}
     gate = {**named, "subjects": {role: role for role in filled}, **wanted, **where, **judged}
 
@@ -191,11 +178,10 @@ def _brought(name: str) -> Iterator[str]:
 
 
 def _quantity(name: str, kinds: tuple[SubjectKind, ...], path: Path) -> Iterator[str]:
-    card = verifier_words(path)
+    card = cards.verifier_words(path)
     yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
     yield from _items(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
-    for pitfall in card.pitfalls:
-        yield from _items(pitfall=pitfall)
+    yield from (line for pitfall in card.pitfalls for line in _items(pitfall=pitfall))
 
 
 def _contract(name: str) -> Iterator[str]:
@@ -208,19 +194,19 @@ def _contract(name: str) -> Iterator[str]:
     yield f"Type: weighbridge verify {name} {bound}"
 
 
-def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
+def _meaning(heading: str, meaning: cards.Meaning) -> Iterator[str]:
     yield click.style(heading, bold=True)
     for label, text in ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do):
         yield from _wrapped(label + text) if text else ()
 
 
 def _code(of: str, code: str, kind: str = "") -> Iterator[str]:
-    words = code_card(kind, code) if kind else any_gate()[code]
+    words = cards.code_card(kind, code) if kind else cards.any_gate()[code]
     if words is None:
         return
     yield click.style(of, bold=True)
     said = {"says": words.says, ENOUGH: words.enough, **hints(words)}
-    yield from _items(**{label: unfigured(text) for label, text in said.items()})
+    yield from _items(**{label: cards.unfigured(text) for label, text in said.items()})
 
 
 def _items(**named: str) -> Iterator[str]:

@@ -23,7 +23,6 @@ from weighbridge.report import NAMED, capped, finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
 
 EXAMPLES = ("model.gguf", "out", "runs/a runs/b", "model.gguf --values 8 'blk.0.*'")
-ALL = "List every tensor and every problem, with statistics."
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
 STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at."
 HEALTH = "checkpoint-health"
@@ -38,7 +37,7 @@ COLUMN = "{name} {samples:>7} {missing:>7} {min:>12.6g} {max:>12.6g}  {basis}"
 
 @verb("inspect", "Show what a checkpoint or run log contains.", *EXAMPLES)
 @click.argument("files", metavar="FILE [OTHER]", nargs=-1, required=True)
-@click.option("--all", "everything", is_flag=True, help=ALL)
+@click.option("--all", "everything", is_flag=True, help="List every tensor and every problem, with statistics.")
 @click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
 @click.option("--values", type=(click.IntRange(1, 10_000), str), metavar="N GLOB", help=VALUES)
 @click.option("--strict", is_flag=True, help=STRICT)
@@ -182,8 +181,7 @@ def lines_of_parts(target: str, parts: Sequence[Part], *, everything: bool) -> I
             good = good if bad else part.name
     if bad and good:
         yield f"  last in order      {printable(good)}"
-    log = any(part.found and part.found.judged for part in parts)
-    yield from _ended(seen, whole=target if log else "")
+    yield from _ended(seen, whole=target if any(part.found and part.found.judged for part in parts) else "")
 
 
 def lines_of_two(both: Sequence[Inspection], found: Beside) -> Iterator[str]:
@@ -257,10 +255,9 @@ def _ended(seen: Sequence[tuple[Part, Seen]], nothing: str = "nothing", *, whole
     for one in wrong:
         new = [line for line in one.lines if line not in lines]
         places += one.places if new else 0
-        hints = (hint for hint in one.hints if new and hint not in lines)
-        lines |= {line: f"    {line}" for line in new} | {
-            hint: click.style(f"      {hint}", dim=True) for hint in hints
-        }
+        hints = [hint for hint in one.hints if new and hint not in lines]
+        lines |= {line: f"    {line}" for line in new}
+        lines |= {hint: click.style(f"      {hint}", dim=True) for hint in hints}
     yield click.style(f"  looks wrong        {places or nothing}", fg="red" if wrong or nothing == EMPTY else None)
     yield from lines.values()
     if steps := [one.step for one in wrong if one.step is not None]:

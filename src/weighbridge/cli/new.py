@@ -87,11 +87,8 @@ def _write_kind(name: str, template: str, page: str) -> None:
 @click.option("--of", **OF, help="What it measures: each column of a run, or each tensor of a checkpoint.")
 def verifier(quantity: str, of: str) -> None:
     """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
-    if (
-        not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity)
-        or len(quantity) > LONGEST
-        or keyword.iskeyword(quantity)
-    ):
+    snake = re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity)
+    if not snake or len(quantity) > LONGEST or keyword.iskeyword(quantity):
         remedy = f"write snake_case, as in expert_load; {SHORT}"
         raise UsageError("name-form", f"{quantity!r} is no name of a quantity", remedy=remedy)
     root, row = _checkout(), quantity.title().replace("_", "")

@@ -29,8 +29,8 @@ IN_ASCII = dict(
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 PATH = click.Path(path_type=Path)
-OF_LEDGER: Any = {"default": Path("evidence/ledger"), "show_default": True, "help": "The folder of the ledger."}
-LEDGER = click.option("--ledger", "folder", type=PATH, **OF_LEDGER)
+OF_LEDGER = "The folder of the ledger."
+LEDGER = click.option("--ledger", "folder", type=PATH, default="evidence/ledger", show_default=True, help=OF_LEDGER)
 
 
 class _Bundle(click.Path):

@@ -81,8 +81,7 @@ def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None) -> 
             trace = view.capture(inputs, computed_in)
             apart = view.noise(inputs, computed_in, None) or {}
             noise = {name: far if math.isfinite(far) else None for name, far in apart.items() if far}
-        files = view.digest() if view.origin is Origin.LIVE else {}
-        save(trace, replace(trace.facts, noise=noise, files=files), path)
+        save(trace, replace(trace.facts, noise=noise, files=view.digest() if view.origin is Origin.LIVE else {}), path)
     again = f"run twice, {len(noise)} points differ" if noise else "run twice with equal bits"
     tell([f"{out}: {len(trace.facts.order)} points in {trace.facts.dtype} on {_device(trace.facts)}; {again}"])
 
@@ -274,13 +273,12 @@ def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bo
     from weighbridge.forward.trace_file import open_trace
 
     first = open_trace(source)
-    answers = [_compared(first, open_trace(path), path) for path in others]
+    answers = [{"source": source, "import": path, **_compared(first, open_trace(path), path)} for path in others]
     if as_json:
-        print_json([{"source": source, "import": path, **one} for path, one in zip(others, answers, strict=True)])
-    else:
-        for path, answer in zip(others, answers, strict=True):
-            tell([click.style(printable(f"{source} -> {path}"), bold=True) + "   traces, bit by bit"])
-            tell(_lines(answer, everything=everything))
+        print_json(answers)
+    for answer in answers if not as_json else ():
+        tell([click.style(printable(f"{source} -> {answer['import']}"), bold=True) + "   traces, bit by bit"])
+        tell(_lines(answer, everything=everything))
     return ExitCode.PASSED if all(answer["same"] for answer in answers) else ExitCode.FAILED
 
 
@@ -290,9 +288,8 @@ def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
     if one.facts.tokens != other.facts.tokens:
         what = "the two traces are of other token sequences"
         raise SubjectError("inputs-differ", what, where=path, remedy="capture both with the same --tokens")
-    order = tuple(dict.fromkeys((*one.facts.order, *other.facts.order)))
     points: dict[str, dict[str, Json]] = {}
-    for name in order:
+    for name in dict.fromkeys((*one.facts.order, *other.facts.order)):
         found = apart(one, other, name)
         if found is None:
             shapes: list[Json] = [list(shape) if (shape := side.shape(name)) else None for side in (one, other)]
@@ -303,7 +300,7 @@ def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
         points[name] |= {field: getattr(found, field) for field in APART}
     both = set(one.facts.weights) & set(other.facts.weights)
     weights = sum(one.facts.weights[name] != other.facts.weights[name] for name in both)
-    first = next((name for name in order if not points[name]["same"]), None)
+    first = next((name for name, found in points.items() if not found["same"]), None)
     shared = {"on_both_sides": len(both), "differing": weights}
     return {"same": first is None, "first": first, "points": points, "weights": shared}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,7 @@ from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import INDENT, Row, bound_as, heading, run_told, status_word
+from weighbridge.report import INDENT, Row, bound_as, grouped, heading, run_told, status_word
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, report_of
 from weighbridge.report.terminal import blocks, signed, summary
@@ -61,8 +61,7 @@ SEALED = "Seal the text of a log, CSV or test report into the bundle, redacted."
 @repeated("--report", "reports", "FORM:FILE", f"Write a report: {', '.join(FORMS)}; - prints it.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every finding whole, with its trials.")
 @as_json
-@click.pass_context
-def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose: bool, **_asked: object) -> None:
+def command(reports: Texts, *, as_json: bool, verbose: bool, **given: Any) -> None:
     """Check subjects against CONTRACTS, and write what was found into an evidence bundle.
 
     Example: weighbridge verify builtin:training-run --subject run=runs/a
@@ -72,7 +71,7 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
     Exit 0: passed; 1: a required gate failed; 2: invalid contract or usage; 3: a required gate is blocked; 4: error;
     5: nothing was shown.
     """
-    asked = _asked_for(context)
+    asked = _asked_for(given)
     files = _reports(reports, as_json=as_json)
     unsealed = None
     with options.progress() as show:
@@ -105,12 +104,8 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
     sys.exit(code)
 
 
-def _asked_for(context: click.Context) -> VerifyRequest:
-    given = context.params
-    record: bool = given["record"]
-    evidence: Path | None = given["evidence"]
-    lane: str = given["lane"]
-    project = None
+def _asked_for(given: Mapping[str, Any]) -> VerifyRequest:
+    record, evidence, lane, project = given["record"], given["evidence"], given["lane"], None
     if lane:
         from weighbridge.lanes.lanes import load_project, refuse_contracts
 
@@ -195,9 +190,8 @@ def lines_of(
             yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
         for item in evaluation.bound:
             yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-        yield from blocks(
-            suite.rows, partial(_doubts, result.loaded, evaluation), everything=everything, columns=columns
-        )
+        doubts = partial(_doubts, result.loaded, evaluation)
+        yield from blocks(suite.rows, doubts, everything=everything, columns=columns)
         yield ""
     for result in results:
         if result.bundle or asked.evidence is None:
@@ -214,22 +208,21 @@ def lines_of(
 
 def _moved(moves: Sequence[Move]) -> Iterator[str]:
     """Yield which statuses move, and which do not though there is a verdict, those that do alike in one line."""
-    alike: dict[str, list[str]] = {}
-    for move in moves:
-        if move.before == move.after and (move.code.startswith(QUIET) or move.moved):
-            continue
-        before = status_word(move.before, reported=move.was_reported)
-        after = status_word(move.after, reported=move.reported)
-        moved, change = "moved", f"{before} -> {after}"
-        why = f" ({move.says})" if move.code else ""
-        if move.before == move.after:
-            moved, change = "not moved", f"{move.code}: stays at {after}"
-            why = f" ({move.says}{f'; {move.remedy}' if move.remedy else ''})"
-        unnamed = move.place.instance == DEFAULT or move.place.is_of_files
-        instance = "" if unnamed else f"[{move.place.instance}]"
-        alike.setdefault(f"{moved}: {change}{why}", []).append(f"{move.place.gate}{instance}")
-    for change, places in alike.items():
+    told = (move for move in moves if move.before != move.after or not (move.code.startswith(QUIET) or move.moved))
+    for change, places in grouped(map(_move, told)).items():
         yield printable(f"{change}: {', '.join(places)}")
+
+
+def _move(move: Move) -> tuple[str, str]:
+    """Return how a status moves, or why it does not, and whose it is."""
+    unnamed = move.place.instance == DEFAULT or move.place.is_of_files
+    place = move.place.gate + ("" if unnamed else f"[{move.place.instance}]")
+    after = status_word(move.after, reported=move.reported)
+    if move.before == move.after:
+        remedy = f"; {move.remedy}" if move.remedy else ""
+        return f"not moved: {move.code}: stays at {after} ({move.says}{remedy})", place
+    before = status_word(move.before, reported=move.was_reported)
+    return f"moved: {before} -> {after}" + (f" ({move.says})" if move.code else ""), place
 
 
 def _doubts(loaded: LoadedContract, evaluation: Evaluation, row: Row) -> Iterator[str]:

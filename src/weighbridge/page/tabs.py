@@ -12,8 +12,7 @@ from weighbridge.evaluation.around_step import Layers, layers_of
 from weighbridge.evaluation.two_runs import at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.difference import differences
-from weighbridge.page.drawing import Line, Mark, bars, curves, short
-from weighbridge.page.heatmap import heatmap
+from weighbridge.page.drawing import Line, Mark, bars, curves, heatmap, short
 from weighbridge.page.insides import insides, spike
 from weighbridge.page.sources import Judged, Sources, checked_by, courses_of, of_the_same
 from weighbridge.page.tab import NOT_JUDGED, WORST, Part, Tab, by_outcome, said_by
@@ -270,9 +269,7 @@ def _changed(given: Sources) -> Tab:
             picture = curves(name, promised_unit(name), lines, marks)
             answers.append((math.inf if at is None else at, f"{name}: {said}"))
             parts.append(Part(picture=picture, caption=f"{name}: {said} {NOT_JUDGED}"))
-        said_here, said_there = (
-            dict(stated(run.facts)) if run and given.run else {} for run in (given.run, given.base)
-        )
+        said_here, said_there = [dict(stated(one.facts)) for one in (given.run, given.base)] if given.run else ({}, {})
         names = [one for one in {**said_there, **said_here} if said_here.get(one) != said_there.get(one)]
         if facts := tuple((one, show(said_there.get(one)), show(said_here.get(one))) for one in names):
             head = ("fact", given.base_name, "this run")

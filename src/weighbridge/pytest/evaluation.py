@@ -47,9 +47,8 @@ def summary(finding: Finding, evaluation: Evaluation, excused: str = "", *, ever
     """Return what a gate came to, in lines."""
     title = evaluation.contract.gate(finding.gate).title
     row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)
-    return under_pytest(
-        click.unstyle("\n".join(block(row, everything=everything))), (one.target for one in evaluation.bound)
-    )
+    text = click.unstyle("\n".join(block(row, everything=everything)))
+    return under_pytest(text, (one.target for one in evaluation.bound))
 
 
 def under_pytest(text: str, targets: Iterable[str] = ()) -> str:

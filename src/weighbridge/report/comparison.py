@@ -18,7 +18,7 @@ from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.gates.value_preservation import RANK, Class
 from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
-from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text
+from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text, grouped
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
 Passes: TypeAlias = Callable[[Fields], bool]
@@ -92,8 +92,7 @@ def comparison_lines(
         counts = Counter(one.classes.values())
         yield "  " + ", ".join(f"{counts[name]} {name}" for name in (*map(str, Class), NOT_COMPARED) if counts[name])
     yield from (f"  {count} {UNSHOWN}: {what}" for what, count in one.dropped.items())
-    lost = losses(one)
-    if lost:
+    if lost := losses(one):
         yield f"  lost: {lost}"
     yield from _configuration(one, everything=everything)
     if options := _meant(one):
@@ -104,13 +103,12 @@ def comparison_lines(
 def _meant(one: ImportComparison) -> str:
     (finding, configuration), limits = one.evaluation.findings, one.policy.limits
     options: list[str] = []
-    if finding.verdict.outcome is Outcome.FAIL or (
-        finding.verdict.outcome is Outcome.PASS and one.lossy and one.policy.why
-    ):
+    passed = finding.verdict.outcome is Outcome.PASS
+    if finding.verdict.outcome is Outcome.FAIL or (passed and one.lossy and one.policy.why):
         policy = policy_that_passes(one.evaluation, one.gate, finding.instance, finding.verdict)
         alone = f"--policy {policy}" if [*limits] == ["policy"] else f"`policy: {policy}` in the file of --policy"
         options = [alone] if policy else []
-    if finding.verdict.outcome is not Outcome.PASS and not options:
+    if not passed and not options:
         return ""
     if configuration.verdict.outcome is Outcome.FAIL:  # judged field by field, so it passes without those that differ
         known = {*_lost(configuration), *_grown(one.evaluation, configuration)}
@@ -156,8 +154,7 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
     from weighbridge.mapping.gguf_rules import rules
 
     plans = " ".join(one.at for one in evaluation.measured.values() if isinstance(one, Measurement))
-    offences = evaluation.findings[0].verdict.offences
-    found = [(one.place, {one.code, one.figures.get("mechanism")}) for one in offences]
+    found = [(one.place, {one.code, one.figures.get("mechanism")}) for one in evaluation.findings[0].verdict.offences]
     for fault in rules().faults if found else ():
         known = any(fault.found in how and re.fullmatch(fault.names, place) for place, how in found)
         if known and any(f"gguf:auto ({family})" in plans for family in fault.of):
@@ -244,10 +241,7 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
 
 
 def _by_reason(keys: Sequence[str]) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
-    for key, _, why in (one.rpartition(" (") for one in keys):
-        reasons.setdefault(why, []).append(key)
-    for why, alike in reasons.items():
+    for why, alike in grouped((why, key) for key, _, why in (one.rpartition(" (") for one in keys)).items():
         named = ", ".join(capped(alike, NAMED)) + (" (--all)" if len(alike) > NAMED else "")
         yield f"{len(alike)} keys ({why}: {named}" if len(alike) > 1 else f"{alike[0]} ({why}"
 
@@ -293,20 +287,16 @@ def mapped(evaluation: Evaluation) -> Iterator[str]:
 def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[str]:
     from weighbridge.cards.words import fill
 
-    for row in one.pairs:
-        if fnmatch.fnmatchcase(row.name, tensors):
-            shape = row.candidate_shape or row.source_shape
-            made = f", {row.transform}" if row.transform else ""
-            words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
-            dtypes = {"old": row.source_dtype or "nothing", "new": _type(row)}
-            yield fill(
-                words, {"found": one.classes[row.name], "name": row.name, **dtypes, "shape": shape, "made": made}
-            )
-            found = moments.get(row.name)
-            if found is not None and found.source:
-                pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
-                changes = {name: ["none" if one is None else f"{one:.6g}" for one in both] for name, *both in pairs}
-                yield " " * 16 + ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())
+    for row in (row for row in one.pairs if fnmatch.fnmatchcase(row.name, tensors)):
+        said = {"found": one.classes[row.name], "name": row.name, "made": f", {row.transform}" * bool(row.transform)}
+        dtypes = {"old": row.source_dtype or "nothing", "new": _type(row)}
+        shape = {"shape": row.candidate_shape or row.source_shape}
+        yield fill("{found:13} {name}: {old} -> {new} [{shape}]{made}", said | dtypes | shape)
+        found = moments.get(row.name)
+        if found is not None and found.source:
+            pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
+            changes = {name: ["none" if one is None else f"{one:.6g}" for one in both] for name, *both in pairs}
+            yield " " * 16 + ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())
 
 
 def answer(one: ImportComparison) -> str:

@@ -21,10 +21,9 @@ PLACE = re.compile(r"(?P<file>.+?)(:(?P<line>\d+))?(:(?P<column>\d+))?", re.DOTA
 
 def annotation(level: Level, title: str, text: str, at: tuple[str, int, int] = ("", 0, 0)) -> str:
     """Return the command for one remark at a line of a file of the repository; without such a file at the run."""
-    place = {**dict(zip(("file", "line", "col"), at, strict=True)), "title": title}
-    if at[0].startswith((BUILTIN, "../")):
-        place = {"title": title}
-    given = (f"{key}={_escaped(str(value), property_too=True)}" for key, value in place.items() if value)
+    place = {} if at[0].startswith((BUILTIN, "../")) else dict(zip(("file", "line", "col"), at, strict=True))
+    named = {**place, "title": title}.items()
+    given = (f"{key}={_escaped(str(value), property_too=True)}" for key, value in named if value)
     return f"::{level} {','.join(given)}::{_escaped(text)}\n"
 
 
@@ -63,8 +62,7 @@ def capped(found: Sequence[tuple[Level, str]]) -> str:
 
 
 def _escaped(text: str, *, property_too: bool = False) -> str:
-    signs = "%\r\n:," if property_too else "%\r\n"
-    return "".join(f"%{ord(char):02X}" if char in signs else char for char in text)
+    return re.sub("[%\r\n:,]" if property_too else "[%\r\n]", lambda sign: f"%{ord(sign[0]):02X}", text)
 
 
 def summarise(report: Report) -> None:

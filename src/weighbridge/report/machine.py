@@ -55,9 +55,8 @@ def hints_by_word(said: FindingText) -> Mapping[str, tuple[str, ...]]:
 
 
 def _suite_json(suite: Suite) -> dict[str, Json]:
-    bundle = {"bundle": suite.bundle, "bundle_id": suite.bundle_id}
-    contract = {"contract_digest": suite.digest, "contract_file": suite.file}
-    return {"contract": suite.contract, "version": suite.version, "checked": suite.checked, **contract, **bundle}
+    about = {name: getattr(suite, name) for name in ("contract", "version", "checked", "bundle", "bundle_id")}
+    return about | {"contract_digest": suite.digest, "contract_file": suite.file}
 
 
 TEXT, TEXTS, COUNT = {"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "integer"}
@@ -80,8 +79,7 @@ def report_schema(form: str) -> dict[str, Any]:
     finding |= {"severity": _one_of(Severity), "level": _one_of(Level), "seconds": SECONDS, "facts": {"type": "object"}}
     finding |= dict.fromkeys(("kind_version", "line", "column"), COUNT)
     finding |= dict.fromkeys(("says", "uncounted_says"), TEXTS)
-    finding |= {"trials": {"type": "array", "items": trial}}
-    finding["hints"] = _closed(dict.fromkeys(HINTS, TEXTS))
+    finding |= {"trials": {"type": "array", "items": trial}, "hints": _closed(dict.fromkeys(HINTS, TEXTS))}
     looked = {"column": {"type": ["string", "null"]}, **dict.fromkeys(("from_step", "to_step"), NUMBER)}
     finding["looked_at"] = _closed({**looked, "places": TEXTS})
     finding |= {"uncounted": {"anyOf": [{"type": "null"}, _closed(verdict)]}}
