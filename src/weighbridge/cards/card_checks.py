@@ -113,8 +113,7 @@ def _same(name: str, cards: set[str], table: set[str]) -> Check:
 
 def check_gate_card(card: GateCard) -> Iterator[Check]:
     """Yield the checks of one card: its codes, its examples, and for each limit an example on it and one beyond."""
-    kind = KINDS.get(card.kind)
-    if kind is None:
+    if (kind := KINDS.get(card.kind)) is None:
         yield Check(name=card.kind, wrong=(f"no gate kind {card.kind!r}",))
         return
     try:

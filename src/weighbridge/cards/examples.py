@@ -61,8 +61,7 @@ def _examples(
         if outcome is None:
             raise ContractError("card", f"an example of {card.kind} begins with none of {', '.join(Outcome)}")
         name = str(body[outcome])
-        unknown = sorted(set(body) - {outcome, "with", "says", *kind.needs})
-        if unknown:
+        if unknown := sorted(set(body) - {outcome, "with", "says", *kind.needs}):
             raise ContractError("card", f"{card.kind}: {name}: unknown key {unknown[0]!r}")
         says = body.get("says")
         yield Example(

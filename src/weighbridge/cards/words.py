@@ -256,11 +256,6 @@ def said_of(one: Offence, figures: Mapping[str, Json]) -> dict[str, Json]:
     return said | {"pieces": f"{elements} elements"}
 
 
-def besides(card: GateWords, verdict: Verdict) -> str:
-    """Return what a FAIL tells besides its offences, empty where that is nothing."""
-    return fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else ""
-
-
 def numbers(verdict: Verdict) -> dict[str, Json]:
     """Return every number of a verdict by its name, as a card's words call it."""
     names = "counted", "of", "measured", "limit", "enough", "unit"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge import __version__
-from weighbridge.cli.options import coloured, fit_encoding, leave_unread, on_github, tell
+from weighbridge.cli.options import Resolved, coloured, fit_encoding, leave_unread, on_github, tell
 from weighbridge.core import ContractError, ExitCode, PluginError, UsageError, WeighbridgeError, nearest, show_traceback
 from weighbridge.core.frozen import without_blas_threads
 from weighbridge.core.printable import printable
@@ -52,9 +52,7 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name.replace('-', '_')}").command
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """Refuse a verb that is not there with the nearest one that is."""
         if not (args[0] in VERBS or args[0].startswith("-") or ctx.resilient_parsing or args[0] in brought()):
             what = f"there is no verb {args[0]!r}{nearest(args[0], self.list_commands(ctx))}"

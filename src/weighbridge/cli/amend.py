@@ -122,8 +122,7 @@ def render_spec(spec: Path, folder: Path) -> None:
         raise UsageError("no-sections", "nothing has landed here", where=str(spec / AMENDMENTS), remedy="land a draft")
     render(spec)
     tell([f"rendered: {spec / SPEC}"])
-    wrong = sum(not problem.warning for problem in check_spec(_here(spec, folder)).problems)
-    if wrong:
+    if wrong := sum(not problem.warning for problem in check_spec(_here(spec, folder)).problems):
         tell([f"it does not hold: {wrong} problems, see: weighbridge amend check"], err=True)
         sys.exit(ExitCode.FAILED)
 

@@ -19,7 +19,7 @@ from weighbridge.evaluation.import_comparison import ImportComparison, compare, 
 from weighbridge.forward.trace_key import names_itself_trace
 from weighbridge.gates.config_agreement import FIELDS
 from weighbridge.quantities.checkpoints import is_key
-from weighbridge.report import comparison, finding_text
+from weighbridge.report import comparison
 from weighbridge.scheduling.threads import Execution, Progress
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def _moments(source: str, one: ImportComparison, look: Fields) -> comparison.Mom
     from weighbridge.views.checkpoint import open_checkpoint
 
     compared = {row.name for row in one.pairs if row.compared}
-    offences = one.evaluation.findings[0].verdict.offences
-    names = [offence.place for offence in offences if offence.place in compared]
+    names = [offence.place for offence in one.evaluation.findings[0].verdict.offences if offence.place in compared]
     return moment_changes.of_tensors((open_checkpoint(source), open_checkpoint(one.path)), look, names) if names else {}
 
 
@@ -164,12 +163,10 @@ def _rate(show: Callable[[str], None]) -> Progress:
 
 
 def _json(source: str, one: ImportComparison) -> dict[str, Json]:
-    from weighbridge.judging.places import looked_at
     from weighbridge.report.machine import finding_json
+    from weighbridge.report.rows import row_of
 
-    contract, measured, findings = one.evaluation.contract, one.evaluation.measured, one.evaluation.findings
-    words = [finding_text(found, measured) for found in findings]
-    places = [looked_at(contract, found, measured) for found in findings]
-    finding, configuration = map(finding_json, findings, words, places)
+    contract, measured = one.evaluation.contract, one.evaluation.measured
+    finding, configuration = (finding_json(row_of(contract, found, measured)) for found in one.evaluation.findings)
     judged = {"policy": dict(one.policy.limits), "finding": finding, "configuration": configuration}
     return {"source": source, "import": one.path, **judged, "classes": dict(one.classes), "notes": list(one.notes)}

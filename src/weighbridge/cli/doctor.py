@@ -59,7 +59,6 @@ def facts() -> dict[str, Json]:
     measured = host.value if isinstance(host, Measurement) else None
     found: dict[str, Json] = plain(measured.value) if isinstance(measured, Record) else {"cuda": "unknown"}
     checks = [(*check.name.rpartition(": ")[::2], check.wrong) for check in plugin_checks(brought())]
-    plugins = {name: "; ".join(wrong) or package for name, package, wrong in checks}
     evidence = Path("evidence")
     folders: dict[str, Json] = {}
     for name, path in {"store": local(), "evidence": evidence, "ledger": evidence / "ledger"}.items():
@@ -77,7 +76,7 @@ def facts() -> dict[str, Json]:
         "key": _key(),
         "completion": _completion(),
         **found,
-        **plugins,
+        **{name: "; ".join(wrong) or package for name, package, wrong in checks},
     }
 
 
@@ -101,8 +100,7 @@ def _lacking(extra: str, lacks: list[str] | None) -> str:
 
 
 def _key() -> str:
-    file = key_file(os.environ)
-    if file is None:
+    if (file := key_file(os.environ)) is None:
         return "none can be kept, for there is no home folder: pseudonyms hold for one run; set XDG_STATE_HOME"
     if exists(file):
         kept = "kept" if os.access(file, os.R_OK) else "cannot be read; make it readable by you, or remove it"

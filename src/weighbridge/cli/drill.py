@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.cli.demo import new_folder
-from weighbridge.cli.options import PATH, as_json, print_json, progress, tell, verb
+from weighbridge.cli.options import PATH, Resolved, as_json, print_json, progress, tell, verb
 from weighbridge.core import ExitCode, Outcome, WeighbridgeError, plain
-from weighbridge.drills.setups import TRANSFORMERS, drills, named, row_of
+from weighbridge.drills.setups import TRANSFORMERS, Drill, drills, named, row_of
 from weighbridge.report import capped, finding_text
 
 if TYPE_CHECKING:
     from weighbridge.drills.drilling import Drilled
-    from weighbridge.drills.setups import Drill
 
 NAMED = 6  # rows that FAIL besides, with what they say
 COUNTED = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
@@ -28,9 +27,7 @@ FOLDER = "The folder to create and train in.  [default: .weighbridge/drill-N-TIM
 class Drills(click.Group):
     """A group in which a number, or a name, is a drill to run."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """Take what is no verb as the drill to run."""
         known = args[0] in self.commands or args[0].startswith("-")
         return super().resolve_command(ctx, args if known else ["run", *args])
@@ -120,8 +117,7 @@ def _fired(one: Drilled) -> Iterator[str]:
         yield from (f"  {'':<14} {hint}" for hint in hints)
     besides = [row for row in one.of(Outcome.FAIL) if row not in one.arm.fails]
     yield from capped([f"  {'besides ' + row:<14} {says[row].brief[0]}" for row in besides], NAMED)
-    green = [row for row in one.arm.passes if row not in one.turned]
-    if green:
+    if green := [row for row in one.arm.passes if row not in one.turned]:
         yield f"  {'stayed green':<14} {' '.join(green)}"
 
 

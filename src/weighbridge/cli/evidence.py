@@ -155,9 +155,8 @@ def show(bundle: Path, *, given: str, as_json: bool) -> None:
     made = f"{stated.finished} on {stated.host} by {tool.name} {tool.version}{_commit(tool.commit, tool.dirty)}"
     environment = ", ".join(f"{name} {value}" for name, value in sealed.environment.items())
     tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))
-    gates = {gate.id: gate for gate in sealed.contract.gates}
     for row in rows_of_bundle(sealed):
-        finding, gate = row.finding, gates[row.finding.gate]
+        finding, gate = row.finding, sealed.contract.gate(row.finding.gate)
         limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
         tell(block(row, everything=True))
         tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])

@@ -188,8 +188,7 @@ def _write(files: Mapping[Path, str]) -> Iterator[str]:
 def _append() -> Iterator[str]:
     for path, wanted in FOR_GIT.items():
         text = path.read_text("utf-8", errors="surrogateescape") if path.exists() else ""
-        lacking = [line for line in wanted if line not in text.splitlines()]
-        if lacking:
+        if lacking := [line for line in wanted if line not in text.splitlines()]:
             begin = "" if not text or text.endswith("\n") else "\n"
             with path.open("a", encoding="utf-8") as file:
                 file.write(begin + "".join(f"{line}\n" for line in lacking))

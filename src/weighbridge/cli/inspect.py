@@ -17,10 +17,10 @@ from weighbridge.evaluation.inspection import CheckpointReport, Inspection, firs
 from weighbridge.evaluation.parts import MODEL, Part, look_at, parts_of, run_in
 from weighbridge.evaluation.two_runs import Beside, beside
 from weighbridge.gates.label_plausibility import OK, UNDECIDED
-from weighbridge.judging.places import looked_at
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.report import NAMED, capped, finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
+from weighbridge.report.rows import row_of
 
 EXAMPLES = ("model.gguf", "out", "runs/a runs/b", "model.gguf --values 8 'blk.0.*'")
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
@@ -101,10 +101,7 @@ def _document(found: Inspection) -> dict[str, Json]:
     if report := found.report:
         document |= {"findings": report.findings, "labels": report.labels, "health": report.health}
     if judged := found.judged:
-        document["judged"] = [
-            finding_json(one, finding_text(one, judged.measured), looked_at(judged.contract, one, judged.measured))
-            for one in judged.findings
-        ]
+        document["judged"] = [finding_json(row_of(judged.contract, one, judged.measured)) for one in judged.findings]
     return document
 
 

@@ -20,6 +20,7 @@ from weighbridge.core import Json, UsageError, bare, bare_json, dumps, singular,
 F = TypeVar("F", bound=Callable[..., Any])
 Texts: TypeAlias = tuple[str, ...]  # of an option or argument that may be given again
 Paths: TypeAlias = tuple[Path, ...]
+Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]  # by a group of its arguments
 
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further

@@ -209,8 +209,7 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
 def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
     """Show every status change of GATE, oldest first, with its evidence, and what the gate needs next."""
     ledger, now, gates = found
-    mine = [one for one in gates if one.gate == gate and one.instances]
-    if not mine:
+    if not (mine := [one for one in gates if one.gate == gate and one.instances]):
         what = f"no gate {gate!r} is in the ledger{nearest(gate, {one.gate for one in gates if one.instances})}"
         raise UsageError("unknown-gate", what, where=str(ledger.root))
     causes = Causes(ledger=ledger, chains=ledger.chains())

@@ -132,7 +132,6 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
         print_json({"file": file, "facts": plain(facts), "points": points})
         return
     tell([click.style(printable(f"{file}: trace"), bold=True)])
-    again = "not said" if noise is None else f"{len(noise)} points differ" if noise else "equal bits"
     needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
     lacking = " and no ".join(name for name, said in needed.items() if not said)
     origin = f"reported: {view.unwitnessed}" if view.unwitnessed else "live where it is bound by hand"
@@ -144,7 +143,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
         "points": str(len(facts.order)),
         "weights": f"{len(facts.weights)} digests" if facts.weights else "no digests, so they cannot be compared",
         "files": ", ".join(printable(name) for name in facts.files) or "none named",
-        "second run": again,
+        "second run": "not said" if noise is None else f"{len(noise)} points differ" if noise else "equal bits",
         "origin": f"synthetic: it names no {lacking}" if lacking else origin,
     }
     tell(f"  {name:<10} {said}" for name, said in shown.items())
@@ -197,8 +196,7 @@ def _parts(folder: Path, facts: Facts) -> list[tuple[str, Path]]:
     """Return the files of the points in the order of computing; refuse what is left over, missing or out of step."""
     parts: dict[str, list[tuple[int, Path]]] = {name: [] for name in facts.order}
     for path in sorted(folder.iterdir()):
-        found = PART.fullmatch(path.name)
-        if found is None:
+        if (found := PART.fullmatch(path.name)) is None:
             continue
         if found["point"] not in parts:
             what = f"{quoted(path.name)} is of no point that `order` names"
@@ -290,8 +288,7 @@ def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
         raise SubjectError("inputs-differ", what, where=path, remedy="capture both with the same --tokens")
     points: dict[str, dict[str, Json]] = {}
     for name in dict.fromkeys((*one.facts.order, *other.facts.order)):
-        found = apart(one, other, name)
-        if found is None:
+        if (found := apart(one, other, name)) is None:
             shapes: list[Json] = [list(shape) if (shape := side.shape(name)) else None for side in (one, other)]
             points[name] = {"same": False, "shapes": shapes}
             continue

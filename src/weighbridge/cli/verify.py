@@ -167,14 +167,7 @@ def _write(path: Path, data: bytes) -> None:
         raise disk_error(problem, "the report", path) from None
 
 
-def lines_of(
-    results: Sequence[ContractResult],
-    report: Report,
-    asked: VerifyRequest,
-    *,
-    everything: bool = False,
-    columns: int | None = None,
-) -> Iterator[str]:
+def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest, **shown: Any) -> Iterator[str]:
     """Yield the lines of every result, where the evidence is, and last the table of what did not pass and the tally."""
     for result, suite in zip(results, report.suites, strict=True):
         contract, evaluation = result.loaded.contract, result.evaluation
@@ -190,8 +183,7 @@ def lines_of(
             yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
         for item in evaluation.bound:
             yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-        doubts = partial(_doubts, result.loaded, evaluation)
-        yield from blocks(suite.rows, doubts, everything=everything, columns=columns)
+        yield from blocks(suite.rows, partial(_doubts, result.loaded, evaluation), **shown)
         yield ""
     for result in results:
         if result.bundle or asked.evidence is None:

@@ -25,7 +25,6 @@ from weighbridge.report.rows import report_of
 EXAMPLES = ("runs/a --contract c.yaml -- torchrun train.py", "runs/a --release 'lr fixed'")
 GRACE = "How long what is asked to end may take before it is killed."
 STOP_AT = "Stop at the first required gate that fails, or only write it down."
-EVIDENCE = "The folder for bundles.  [default: the project's .weighbridge]"
 
 
 @verb("watch", "Start a training run under a witness.", *EXAMPLES)
@@ -38,7 +37,7 @@ EVIDENCE = "The folder for bundles.  [default: the project's .weighbridge]"
 @click.option("--stop-at", type=click.Choice(("first", "never")), default="first", show_default=True, help=STOP_AT)
 @click.option("--resume", is_flag=True, help="Add a segment to the book of a run that is there.")
 @click.option("--release", "reason", metavar="REASON", help="Let a run that was stopped go on; starts nothing.")
-@click.option("--evidence", type=PATH, help=EVIDENCE)
+@click.option("--evidence", type=PATH, help="The folder for bundles.  [default: the project's .weighbridge]")
 def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> None:
     """Start CMD, which writes RUN, witness all that comes of it, and stop it at the first required gate that fails.
 

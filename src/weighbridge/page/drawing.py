@@ -164,8 +164,7 @@ def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iter
             at = y(mark.at)
             yield tag("line", class_="lim", stroke=INK["bad"], stroke_dasharray="6 4", x1=LEFT, x2=WIDTH - RIGHT,
                       y1=at, y2=at)  # fmt: skip
-            level = at + (14 if at < TOP + 14 else -5)
-            yield text(WIDTH - RIGHT - 4, level, mark.text, dim=False, anchor="end")
+            yield text(WIDTH - RIGHT - 4, at + (14 if at < TOP + 14 else -5), mark.text, dim=False, anchor="end")
         elif x.low <= mark.at <= x.high:
             at = x(mark.at)
             yield tag("line", class_="lim", stroke=INK["bad"], stroke_dasharray="2 4", x1=at, x2=at, y1=TOP, y2=foot)
@@ -200,8 +199,7 @@ def _course(line: Line, x: _Axis, y: _Axis, *, other: bool) -> Iterator[str]:
 def _signs(line: Line, where: Sequence[float]) -> Iterator[str]:
     """Yield a sign at each place without a number or with exactly 0; of what most hold, only what is not finite."""
     for key, (sign, words) in SIGNS.items():
-        counts = getattr(line, key)
-        at = [where[index] for index, count in enumerate(counts) if count]
+        at = [where[index] for index, count in enumerate(getattr(line, key)) if count]
         if at and (key == "nan" or len(at) <= len(where) / 2):
             thin = [place for index, place in enumerate(at) if not index or place - at[index - 1] > 4]
             level = {"nan": TOP + 4, "zeros": HEIGHT - BOTTOM + 4, "missing": HEIGHT - BOTTOM + 14}[key]
@@ -290,9 +288,8 @@ def grids(title: str, maps: Mapping[str, Sequence[Sequence[Number]]]) -> str:
 
 
 def _image(rows: Sequence[bytes], x: int, y: int, width: int, height: int) -> str:
-    href = f"data:image/png;base64,{base64.b64encode(_png(rows)).decode()}"
     box = {"x": x, "y": y, "width": width, "height": height, "preserveAspectRatio": "none"}
-    return tag("image", class_="pixels", href=href, **box)
+    return tag("image", class_="pixels", href=f"data:image/png;base64,{base64.b64encode(_png(rows)).decode()}", **box)
 
 
 def _scale(left: int, top: int, low: float, high: float) -> Iterator[str]:

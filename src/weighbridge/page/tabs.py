@@ -154,8 +154,7 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
     caption += "From layers.jsonl of --run, which "
     caption += "the gates above read." if of_tensors else NOT_SEALED
     picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
-    parts = (Part(picture=picture, caption=caption), *_bars_of(layers, judged))
-    return Tab(**named, more=more, parts=parts)
+    return Tab(**named, more=more, parts=(Part(picture=picture, caption=caption), *_bars_of(layers, judged)))
 
 
 def _bars_of(layers: Layers, judged: Sequence[Judged]) -> Iterator[Part]:

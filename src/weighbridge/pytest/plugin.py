@@ -235,7 +235,6 @@ class ContractFile(pytest.File):
     loaded: LoadedContract
     params: frozenset[str]
     bound: tuple[Binding, ...]
-    _evaluation: Evaluation | None = None
 
     def collect(self) -> Iterable[GateItem]:
         """Load the contract, and name its gates."""
@@ -276,16 +275,14 @@ class ContractFile(pytest.File):
             kept = [f"{name}={root / target if (root / target).exists() else target}" for name, _, target in pairs]
         return [text for text in (*kept, *typed) if _name(text) in names]
 
+    @cached_property
     def evaluation(self) -> Evaluation:
         """Return what the selected gates of the contract came to, measured once."""
-        if self._evaluation is None:
-            from weighbridge.pytest.evaluation import evaluate
+        from weighbridge.pytest.evaluation import evaluate
 
-            selected = [item.key for item in self.session.items if isinstance(item, GateItem) and item.parent is self]
-            gates = self.loaded.contract.gates
-            on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in gates}
-            self._evaluation = evaluate(self.config, self.loaded, self.bound, on)
-        return self._evaluation
+        selected = [item.key for item in self.session.items if isinstance(item, GateItem) and item.parent is self]
+        on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in self.loaded.contract.gates}
+        return evaluate(self.config, self.loaded, self.bound, on)
 
 
 class GateItem(pytest.Item):
@@ -305,7 +302,7 @@ class GateItem(pytest.Item):
         gates = gates_of(self.config)
         if gates.refused:
             raise NotPassedError(gates.refused)
-        evaluation = self.parent.evaluation()
+        evaluation = self.parent.evaluation
         finding = next(one for one in evaluation.findings if (one.gate, one.instance) == self.key)
         outcome = finding.verdict.outcome
         self.user_properties.append((OUTCOME, str(outcome)))

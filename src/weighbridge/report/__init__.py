@@ -21,7 +21,8 @@ from weighbridge.quantities.facts import Fact
 if TYPE_CHECKING:
     from weighbridge.cards.words import CodeCard
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 LISTED, NAMED = 8, 3  # lines of a finding, and names of what is alike
 ENOUGH = "would pass with"
 HINTS = {"cause": "likely cause", "knob": "try first", "look": "look at"}  # by the field of a card
@@ -124,7 +125,7 @@ class Row:
 
 def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> FindingText:
     """Return a finding in words, from the card of its kind."""
-    from weighbridge.cards.words import besides, code_card, fill, gate_words, numbers, render, said_of
+    from weighbridge.cards.words import code_card, fill, gate_words, numbers, render, said_of
 
     card, verdict = gate_words(finding.kind), finding.verdict
     words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
@@ -150,7 +151,7 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
         lines=lines,
         brief=brief,
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
-        besides=besides(card, verdict),
+        besides=fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else "",
         enough=fill(words.enough, figures) if words and words.enough else "",
         helps=_rarely_logged(verdict, measured) or tuple(_helps(words, verdict, figures) if words else hinted),
         trials=trials_summary(finding.trials),
@@ -169,8 +170,7 @@ def by_cause(said: Iterable[tuple[str, str]], of: int, noun: str, alone: int = 2
     each = [(place, line, WHOLE.sub("every element explained", cause)) for place, line, cause in stripped]
     near = Counter(NUMBER.sub("", cause) for *_, cause in each if noun == "tensors")
     keys = ((NUMBER.sub("", one[2]), one) for one in each)
-    groups = grouped((key if near[key] >= max(alone, NEARLY) else one[2], one) for key, one in keys)
-    for alike in groups.values():
+    for alike in grouped((key if near[key] >= max(alone, NEARLY) else one[2], one) for key, one in keys).values():
         first, line, cause = alike[0]
         if len(alike) < alone or line == cause:
             yield from dict.fromkeys(line for _, line, _ in alike)

@@ -37,9 +37,8 @@ def log(report: Report) -> str:
     invocation: dict[str, Any] = {"executionSuccessful": report.code in (0, 1), "exitCode": int(report.code)}
     if report.nothing_shown:
         invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": report.nothing_shown}}]
-    driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": rules}
     run = {
-        "tool": {"driver": driver},
+        "tool": {"driver": {"name": "weighbridge", "semanticVersion": __version__, "rules": rules}},
         "invocations": [invocation],
         "columnKind": "unicodeCodePoints",
         "properties": {"checked": {f"{one.contract} {one.version}": one.checked for one in report.suites}},

@@ -215,7 +215,6 @@ BESIDES = {
 def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[str]:
     evaluation, names = compared.evaluation, compared.uncompared
     tensors, finding = evaluation.findings
-    figures = finding.verdict.figures
     unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
     if finding.verdict.code == "config-none" or unreadable:  # the file itself, named with its tensors
         return
@@ -233,7 +232,7 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
         found = [*lines, *(words.format(", ".join(names)) for words, names in known if names), *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
-        besides = figures.get(name) if name != "not_compared" or everything else ()
+        besides = finding.verdict.figures.get(name) if name != "not_compared" or everything else ()
         assert besides is None or isinstance(besides, Sequence)
         named = besides or () if everything or name != "harmless" else _by_reason([*map(str, besides or ())])
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in named]
@@ -288,12 +287,11 @@ def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[st
     from weighbridge.cards.words import fill
 
     for row in (row for row in one.pairs if fnmatch.fnmatchcase(row.name, tensors)):
-        said = {"found": one.classes[row.name], "name": row.name, "made": f", {row.transform}" * bool(row.transform)}
+        shape, made = row.candidate_shape or row.source_shape, f", {row.transform}" if row.transform else ""
+        said: Fields = {"found": one.classes[row.name], "name": row.name, "shape": shape, "made": made}
         dtypes = {"old": row.source_dtype or "nothing", "new": _type(row)}
-        shape = {"shape": row.candidate_shape or row.source_shape}
-        yield fill("{found:13} {name}: {old} -> {new} [{shape}]{made}", said | dtypes | shape)
-        found = moments.get(row.name)
-        if found is not None and found.source:
+        yield fill("{found:13} {name}: {old} -> {new} [{shape}]{made}", {**said, **dtypes})
+        if (found := moments.get(row.name)) and found.source:
             pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
             changes = {name: ["none" if one is None else f"{one:.6g}" for one in both] for name, *both in pairs}
             yield " " * 16 + ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())

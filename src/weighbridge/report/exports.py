@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
+
+import yaml
 
 from weighbridge.core import BundleError, Finding, GateDecl, Json, Outcome, Severity, Status, UsageError, nearest
 from weighbridge.core.frozen import dataclass
@@ -16,32 +19,6 @@ from weighbridge.report.markdown import escaped
 
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 SVR = "https://in-toto.io/attestation/svr/v0.1"
-SECTION = """\
----
-{metadata}---
-
-## Evidence
-
-**{passed} of {all} gates passed**, {those} of the {required} required ones, under the contract {contract}.
-BLOCKED could not look, DRAFT was not judged, NOT_APPLICABLE is for other models: none of them is a pass.
-
-| gate | promise | kind | severity | outcome | found |
-|---|---|---|---|---|---|
-{gates}
-
-Measured {finished} by {tool} on:
-
-{subjects}
-{overridden}
-The evidence is the bundle {folder}, id `{id}`. Ask it again:
-
-```console
-$ weighbridge evidence verify BUNDLE --id {short} --require-pass --subject NAME=FILE
-```
-
-It shows that nothing was changed after sealing and that the outcomes follow from what was measured. It does not prove
-that the measuring was honest.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +117,6 @@ def svr(export: Export) -> dict[str, Json]:
 
 def model_card(export: Export) -> str:
     """Return the card: its metadata between `---`, and the section of the README."""
-    import yaml
-
     bundle, stated = export.bundle, export.bundle.statement
     gates = []
     for result in export.results:
@@ -156,7 +131,8 @@ def model_card(export: Export) -> str:
     required = [one for one in export.results if one.gate.severity is Severity.REQUIRED]
     overrides = escaped(", ".join(bundle.contract.overrides or stated.overridden))
     changed = f"\nParameters were overridden, so this is not the contract as written: {overrides}.\n"
-    return SECTION.format(
+    section = Path(__file__).with_name("model_card.txt").read_text("utf-8")
+    return section.format(
         metadata=yaml.safe_dump(_metadata(export), sort_keys=False, allow_unicode=True, width=1 << 16),
         passed=len(export.passed),
         all=len(export.results),

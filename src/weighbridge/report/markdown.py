@@ -63,8 +63,7 @@ def _cell(text: str) -> str:
 def _found(row: Row) -> str:
     lines = "\n".join((row.title, *(f"  {line}" for line in (*row.lines(), *row.said.hints))))
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", lines)), default=0))
-    place = f"{_cell(row.file)}:{row.line}"
     # Inside an element, Markdown's own escapes would be shown.
     name = "".join(f"&#{ord(one)};" if one in "&<>\"'`*_@[]:|#~" else one for one in printable(gate_name(row.finding)))
     head = f"<details><summary><b>{row.outcome}</b> {name}</summary>"
-    return f"{head}\n\n{place}\n\n{fence}text\n{lines}\n{fence}\n\n</details>\n"
+    return f"{head}\n\n{_cell(row.file)}:{row.line}\n\n{fence}text\n{lines}\n{fence}\n\n</details>\n"

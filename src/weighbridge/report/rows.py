@@ -62,8 +62,7 @@ class Report:
     @property
     def tally(self) -> str:
         """Return how many gates came to what, and the exit code."""
-        excused = sum(bool(row.excused) for _, row in self.rows)
-        return tally([row.finding for _, row in self.rows], self.code, excused)
+        return tally([row.finding for _, row in self.rows], self.code, sum(bool(row.excused) for _, row in self.rows))
 
     @property
     def nothing_shown(self) -> str:
@@ -85,7 +84,7 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
             about |= {"unexcused": NOT_OF_HOST if known and not excused else ""}
             about |= {"unexpected": UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else ""}
             about |= {"elsewhere": result.elsewhere.get(place, ""), "seconds": evaluation.seconds.get(place, 0.0)}
-            rows.append(_row(contract, finding, evaluation.measured, **about))
+            rows.append(row_of(contract, finding, evaluation.measured, **about))
         suite = Suite(
             contract=contract.id,
             version=contract.version,
@@ -106,10 +105,11 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
 
 def rows_of_bundle(bundle: Bundle) -> tuple[Row, ...]:
     """Return the findings of a bundle as reports show them."""
-    return tuple(_row(bundle.contract, one, bundle.measured) for one in bundle.findings)
+    return tuple(row_of(bundle.contract, one, bundle.measured) for one in bundle.findings)
 
 
-def _row(contract: Contract, finding: Finding, measured: Mapping[str, Measured], **more: Any) -> Row:
+def row_of(contract: Contract, finding: Finding, measured: Mapping[str, Measured], **more: Any) -> Row:
+    """Return a finding as reports show it, by its contract and what was measured for it."""
     gate, said = contract.gate(finding.gate), finding_text(finding, measured)
     more["looked_at"] = looked_at(contract, finding, measured)
     return Row(finding=finding, title=printable(gate.title), why=printable(gate.why), said=said, **more)
