@@ -235,10 +235,8 @@ def render(card: GateWords, verdict: Verdict) -> list[str]:
     figures = numbers(verdict)
     if verdict.outcome is Outcome.PASS:
         return [fill(card.passes, figures)]
-    lines = []
-    for one in verdict.offences:
-        words = code_card(card.kind, one.code)
-        lines.append(fill(words.says, said_of(one, figures)) if words else f"{one.place}: {one.code}")
+    each = ((one, code_card(card.kind, one.code)) for one in verdict.offences)
+    lines = [fill(words.says, said_of(one, figures)) if words else f"{one.place}: {one.code}" for one, words in each]
     words = code_card(card.kind, verdict.code)
     return lines or [fill(words.says, figures) if words else verdict.code]
 

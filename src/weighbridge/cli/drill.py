@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.cli.demo import new_folder
-from weighbridge.cli.options import PATH, Resolved, as_json, print_json, progress, tell, verb
+from weighbridge.cli.options import PATH, Resolved, as_json, print_json, progress, tell, verb, verbs
 from weighbridge.core import ExitCode, Outcome, WeighbridgeError, plain
 from weighbridge.drills.setups import TRANSFORMERS, Drill, drills, named, row_of
 from weighbridge.report import capped, finding_text
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 NAMED = 6  # rows that FAIL besides, with what they say
 COUNTED = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
+SHORT = "Break one thing of a small training, see what fires."
+EXAMPLES = ("", "4", "keep dead-mlp runs/a", "match runs/b")
 FOLDER = "The folder to create and train in.  [default: .weighbridge/drill-N-TIME]"
 
 
@@ -33,11 +35,7 @@ class Drills(click.Group):
         return super().resolve_command(ctx, args if known else ["run", *args])
 
 
-@click.group(
-    "drill", cls=Drills, invoke_without_command=True, short_help="Break one thing of a small training, see what fires.",
-    epilog="\b\nExample: weighbridge drill\nExample: weighbridge drill 4\n"
-    "Example: weighbridge drill keep dead-mlp runs/a\nExample: weighbridge drill match runs/b",
-)  # fmt: skip
+@verbs("drill", SHORT, *EXAMPLES, cls=Drills, invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
     """List the drills; with a number or a name, run one. Needs weighbridge[torch].

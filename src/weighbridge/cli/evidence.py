@@ -321,4 +321,3 @@ def rejudge_bundle(bundle: Path, *, given: str, printed: bool) -> None:
         sys.exit(ExitCode.FAILED)
     count = len(sealed.findings)
     tell([f"the same {len(again)} bytes: {count} of {count} findings follow from the measurements"], err=True)
-    sys.exit(ExitCode.PASSED)

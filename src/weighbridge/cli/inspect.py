@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 import click
 
 from weighbridge.cards.words import fill
-from weighbridge.cli.options import as_json, print_json, progress, tell, verb
+from weighbridge.cli.options import Texts, as_json, print_json, progress, tell, verb
 from weighbridge.core import ExitCode, Fields, Json, Outcome, Severity, SubjectKind, UsageError, plain, printable
 from weighbridge.core.frozen import dataclass
 from weighbridge.evaluation.inspection import CheckpointReport, Inspection, first_values, inspect
@@ -42,11 +43,9 @@ COLUMN = "{name} {samples:>7} {missing:>7} {min:>12.6g} {max:>12.6g}  {basis}"
 @click.option("--values", type=(click.IntRange(1, 10_000), str), metavar="N GLOB", help=VALUES)
 @click.option("--strict", is_flag=True, help=STRICT)
 @as_json
-@click.pass_context
 def command(
-    context: click.Context, files: tuple[str, ...], *, everything: bool, headers: bool,
-    values: tuple[int, str] | None, strict: bool, as_json: bool,
-) -> None:  # fmt: skip
+    files: Texts, *, everything: bool, headers: bool, values: tuple[int, str] | None, strict: bool, as_json: bool
+) -> None:
     """Show the tensors of a checkpoint FILE, the columns of a run log FILE, or each part of a folder of training.
 
     For a checkpoint, also show what looks wrong without its source: stored dtypes that the bits contradict, NaN,
@@ -80,8 +79,8 @@ def command(
         tell(said)
         tell([again], whole=True)  # to be copied
     looked = looked or [Part(name=one.target, target=one.target, found=one) for one in found]
-    if strict and (code := _strict(looked)) is not ExitCode.PASSED:
-        context.exit(code)
+    if strict:
+        sys.exit(_strict(looked))
 
 
 def _show_values(file: str, values: tuple[int, str], *, as_json: bool) -> None:

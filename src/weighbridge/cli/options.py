@@ -62,9 +62,9 @@ def verb(name: str, short: str, *examples: str, of: click.Group | None = None) -
     return verb_of
 
 
-def verbs(name: str, short: str, *examples: str) -> Callable[[F], click.Group]:
+def verbs(name: str, short: str, *examples: str, **more: Any) -> Callable[[F], click.Group]:
     """Make a group of commands of a function."""
-    return click.group(name, short_help=short, epilog=_to_copy(name, examples))
+    return click.group(name, short_help=short, epilog=_to_copy(name, examples), **more)
 
 
 def repeated(flag: str, name: str, metavar: str, text: str, **more: Any) -> Callable[[F], F]:

@@ -53,7 +53,13 @@ def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> Non
     demand_linux()
     run = run.resolve() if run.name in ("", "..") else Path(os.path.normpath(run))  # its book needs a name
     if reason is not None:
-        _release(run, reason, words)
+        from weighbridge.watch.book_file import release
+
+        if words or not reason.strip():
+            what = "--release starts nothing" if words else "--release needs a reason"
+            raise UsageError("release-form", what, remedy=f"weighbridge watch {run} --release REASON")
+        release(run, reason)
+        tell([printable(f"released: weighbridge watch {run} --resume -- CMD goes on")])
         return
     if not words:
         raise UsageError("no-command", "no command was given", remedy=f"weighbridge watch {run} -- CMD…")
@@ -65,16 +71,6 @@ def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> Non
         ledger=Path(RECORDED) / "ledger",
     )
     sys.exit(_watched(run, words, request, asked))
-
-
-def _release(run: Path, reason: str, words: Texts) -> None:
-    from weighbridge.watch.book_file import release
-
-    if words or not reason.strip():
-        what = "--release starts nothing" if words else "--release needs a reason"
-        raise UsageError("release-form", what, remedy=f"weighbridge watch {run} --release REASON")
-    release(run, reason)
-    tell([printable(f"released: weighbridge watch {run} --resume -- CMD goes on")])
 
 
 def _watched(run: Path, words: Texts, request: VerifyRequest, asked: dict[str, Any]) -> int:

@@ -108,9 +108,8 @@ def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None
     counts = {"not finite": course.nan, "exactly 0": course.zeros, "missing": course.missing}
     absent = [f"{sum(found)} {word}" for word, found in counts.items() if any(found)]
     each = f"{course.rows} rows, {course.rows_each} to a place" if course.rows_each > 1 else f"{course.rows} rows"
-    said = [said_by(judged)]
-    said += [f"Bundle {bundle.id[:12]}."] if bundle else []
-    return " ".join((f"{course.column}: {', '.join((each, *absent))}.", *said))
+    of_bundle = f" Bundle {bundle.id[:12]}." if bundle else ""
+    return f"{course.column}: {', '.join((each, *absent))}. {said_by(judged)}{of_bundle}"
 
 
 def _line(course: StepCourse, name: str) -> Line:

@@ -5,6 +5,7 @@ Loaded by every pytest on the machine, so it imports nothing of ours until a fil
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Container, Generator, Iterable
@@ -129,8 +130,6 @@ class Gates:
     @cached_property
     def waivers(self) -> Waivers:
         """Return the waivers that were named, or that lie in the root folder; read when a contract is collected."""
-        import datetime as dt
-
         from weighbridge.lanes.waivers import waivers_of
 
         return waivers_of(self.config.getoption("--gate-waivers"), dt.datetime.now(dt.UTC), self.config.rootpath)

@@ -86,8 +86,7 @@ def points(report: Report) -> str:
         lines.append(f"{'ok' if unmeant or row.level is Level.NONE else 'not ok'} {number} - {name}{directive}")
         diagnostic: dict[str, object] = {"outcome": row.outcome, "severity": row.finding.severity}
         diagnostic |= {"checked": suite.checked, "at": f"{row.file}:{row.line}"}
-        diagnostic |= {"duration_ms": round(row.seconds * 1000)}
-        diagnostic |= {"found": row.lines(), "hints": row.said.hints}
+        diagnostic |= {"duration_ms": round(row.seconds * 1000), "found": row.lines(), "hints": row.said.hints}
         said = (f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in diagnostic.items())
         lines += ["  ---", *said, "  ..."]
     if report.nothing_shown:

@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
@@ -58,15 +58,15 @@ def comparison_lines(
     """Yield what broke, worst first, what remains by class, and the answer; `tensors` is a glob of names to list."""
     evaluation, rows = one.evaluation, one.pairs
     finding, _ = evaluation.findings
+    figures: Any = finding.verdict.figures
     last = click.style(answer(one), fg=COLOURS[outcome(evaluation)], bold=True)
     if headers and finding.verdict.code == "not-compared":
         yield "  stored dtypes and shapes are what was meant; content was not compared"
         yield from (*_configuration(one, everything=everything), last)
         return
     if finding.verdict.outcome is Outcome.PASS:
-        elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
-        assert isinstance(found, Sequence)
-        yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=elements, classes=", ".join(map(str, found)))
+        classes = ", ".join(map(str, figures["classes"]))
+        yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=figures["elements"], classes=classes)
     else:
         said = finding_text(finding, evaluation.measured)
         alone = len(finding.verdict.offences) + 1 if everything else MANY
@@ -81,8 +81,7 @@ def comparison_lines(
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
-    noted = finding.verdict.figures.get("beside") or ()
-    assert isinstance(noted, Sequence)
+    noted = figures.get("beside") or ()
     yield from (f"  not read: {printable(str(one))}" for one in (noted if everything else capped([*map(str, noted)])))
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows, passes))
@@ -232,9 +231,8 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
         found = [*lines, *(words.format(", ".join(names)) for words, names in known if names), *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
-        besides = finding.verdict.figures.get(name) if name != "not_compared" or everything else ()
-        assert besides is None or isinstance(besides, Sequence)
-        named = besides or () if everything or name != "harmless" else _by_reason([*map(str, besides or ())])
+        besides: Any = finding.verdict.figures.get(name) or () if name != "not_compared" or everything else ()
+        named = besides if everything or name != "harmless" else _by_reason([*map(str, besides)])
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in named]
         yield from (lines if everything else capped(lines, LISTED))
 

@@ -15,7 +15,7 @@ from weighbridge.evidence.bundle import ID_SHOWN, Bundle, folder_name
 from weighbridge.evidence.statement import BoundSubject
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.report import finding_text, gate_name
-from weighbridge.report.markdown import escaped
+from weighbridge.report.github import escaped
 
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 SVR = "https://in-toto.io/attestation/svr/v0.1"
@@ -121,8 +121,7 @@ def model_card(export: Export) -> str:
     gates = []
     for result in export.results:
         found = finding_text(result.finding, bundle.measured).lines[0] if result.finding else "not judged"
-        gate = result.gate
-        cells = (result.name, gate.title, gate.kind, gate.severity, result.outcome, found)
+        cells = (result.name, result.gate.title, result.gate.kind, result.gate.severity, result.outcome, found)
         gates.append(f"| {' | '.join(map(escaped, cells))} |")
     files = []
     for one in export.subjects:

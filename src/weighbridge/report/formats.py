@@ -17,7 +17,7 @@ FORMS: Final[Mapping[str, str]] = {
     "sarif": "code_scanning.log",
     "github": "github.commands",
     "gitlab": "code_scanning.issues",
-    "markdown": "markdown.page",
+    "markdown": "github.page",
     "tap": "as_tests.points",
 }
 
