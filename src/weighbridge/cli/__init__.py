@@ -20,7 +20,6 @@ from weighbridge.core.printable import printable
 if TYPE_CHECKING:
     from weighbridge.core.plugins import Brought
 
-COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
     *("init", "verify", "watch", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger"),
     *("evidence", "amend", "report", "autopsy", "selftest", "doctor", "demo", "drill", "new", "trace"),
@@ -87,7 +86,7 @@ def main() -> None:
     fit_encoding()
     without_blas_threads()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is stopped, what is half-written is removed
-    if COMPLETING in os.environ:
+    if "_WEIGHBRIDGE_COMPLETE" in os.environ:  # set by the shell: click then completes, and runs nothing
         from click.shell_completion import add_completion_class
 
         from weighbridge.cli.completion import Bash

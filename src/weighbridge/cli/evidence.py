@@ -104,10 +104,9 @@ def verify_bundle(
     if as_json:
         of_gate = ("gate", "instance", "severity", "outcome", "code")
         shown = [{key: gate[key] for key in of_gate} for gate in map(finding_to_json, findings)]
-        said = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
         stated = sealed.statement.subjects if sealed else ()
         reported = {f"{one.name}@{one.instance}": one.unwitnessed for one in stated if one.unwitnessed}
-        print_json({"id": answers.id, "gates": shown, "reported": reported, **said})
+        print_json({"id": answers.id, "gates": shown, "reported": reported, **plain(found)})
     else:
         tell(_lines(answers, found))
     other = any(one.held is State.BROKEN for name, one in found.items() if name not in QUESTIONS)

@@ -6,11 +6,10 @@ import difflib
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
@@ -27,8 +26,6 @@ from weighbridge.gates import KINDS
 from weighbridge.quantities.page import classes
 from weighbridge.report import ENOUGH, grouped, hints
 from weighbridge.verifiers import BROUGHT, MODULES
-
-Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
 @verb("explain", "Explain a gate kind, a code or any word in the output.", "dtype-preservation", "no-pid")
@@ -48,7 +45,7 @@ def command(word: tuple[str, ...]) -> None:
         remedy = "" if near else "`weighbridge explain` lists every word"
         raise UsageError("unknown-word", f"nothing is called {wanted!r}{suggestion}", remedy=remedy)
     if wanted:
-        tell(line for telling in found for line in telling())
+        tell(line for telling in found for line in telling)
         return
     for group, listed in grouped((group, name) for group, name, _ in known).items():
         tell([click.style(group, bold=True)])
@@ -78,25 +75,25 @@ def _folded(word: str) -> str:
     return head + colon + rest if f"{head}:" == BUILTIN else head
 
 
-def _index() -> Iterator[tuple[str, str, Telling]]:
-    """Yield every word with its group and a function that explains it; no card is read before that is called."""
+def _index() -> Iterator[tuple[str, str, Iterator[str]]]:
+    """Yield every word with its group and the lines that explain it; no card is read before the first of them is."""
     for name in KINDS:
-        yield "gate kind", name, partial(_kind, name)
+        yield "gate kind", name, _kind(name)
     for (quantity, kinds), module in MODULES.items():
-        yield "quantity", quantity, partial(_quantity, quantity, kinds, data_path("verifiers") / f"{module}.yaml")
+        yield "quantity", quantity, _quantity(quantity, kinds, data_path("verifiers") / f"{module}.yaml")
     for quantity in BROUGHT:
-        yield "quantity", quantity, partial(_brought, quantity)
+        yield "quantity", quantity, _brought(quantity)
     for name in builtin_names():
-        yield "contract", f"{BUILTIN}{name}", partial(_contract, f"{BUILTIN}{name}")
+        yield "contract", f"{BUILTIN}{name}", _contract(f"{BUILTIN}{name}")
     for group, words in (*cards.glossary("terms").items(), *cards.glossary("codes").items()):
         for word, meaning in words.items():
-            yield group, word, partial(_meaning, f"{word} ({group})", meaning)
+            yield group, word, _meaning(f"{word} ({group})", meaning)
     for code in cards.any_gate():
-        yield "code of any gate", code, partial(_code, "any gate", code)
+        yield "code of any gate", code, _code("any gate", code)
     for name in KINDS:
         with suppress(PluginError):  # said where the kind itself is asked for, and by doctor
             for code, outcome in KINDS[name].codes.items():
-                yield f"code of {name}", code, partial(_code, f"{name}: {outcome}", code, name)
+                yield f"code of {name}", code, _code(f"{name}: {outcome}", code, name)
 
 
 def _asks(kind: str) -> str:
@@ -174,7 +171,7 @@ def _keys(keys: type, within: str = "") -> Iterator[str]:
 
 
 def _brought(name: str) -> Iterator[str]:
-    return _quantity(name, BROUGHT[name].kinds, BROUGHT.beside(name, f"{name}.yaml"))
+    yield from _quantity(name, BROUGHT[name].kinds, BROUGHT.beside(name, f"{name}.yaml"))
 
 
 def _quantity(name: str, kinds: tuple[SubjectKind, ...], path: Path) -> Iterator[str]:

@@ -55,9 +55,7 @@ WHOSE_CI = "Whose CI runs it.  [default: gitlab beside a .gitlab-ci.yml, else gi
 @repeated("--subject", "subjects", "NAME=TARGET", "The path or model to check.")
 @repeated("--param", "params", "NAME=VALUE", "A parameter, such as policy=rounded:F16.")
 @click.option("--ci", type=click.Choice((*CI, "none")), help=WHOSE_CI)
-def command(
-    purpose: str | None, *, run: str | None, name: str | None, subjects: Texts, params: Texts, ci: str | None
-) -> None:
+def command(purpose: str | None, *, run: str | None, name: str | None, ci: str | None, **asked: Texts) -> None:
     """Write a first contract, the CI job that runs it, and what git must know.
 
     Example: weighbridge init --for import --param policy=quantised:Q4_K_M
@@ -74,7 +72,7 @@ def command(
     _demand_place(parts, name)
     of_run = {} if run is None else {"run": run}
     loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
-    targets, unnamed = _bound(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
+    targets, unnamed = _bound(loaded.values(), of_run | settings(asked["subjects"], "subject"), asking=asking)
     stated, looked_at = dict[str, str](), list[str]()
     if run is not None or ("run" in parts and is_here(targets["run"])):
         fits, stated = contract_of(targets["run"])
@@ -84,7 +82,7 @@ def command(
         policy, where = policy_of(targets["source"], targets["import"])
         stated |= {"policy": policy} if policy else {}
         looked_at += [f"read    import: {where} says policy: {policy}"] if policy else []
-    stated |= settings(params, "param")
+    stated |= settings(asked["params"], "param")
     given = _values(loaded.values(), stated, asking=asking)
     if "import" in parts and "policy" not in stated and not asking:
         looked_at.append(f"guessed import: no file says what was meant, so policy: {given['policy']} is a guess")
@@ -97,8 +95,7 @@ def command(
         files[CI[ci]] = text.replace("WEIGHBRIDGE_PACKAGES", packages)
         files |= {GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {}
     done = [*looked_at, *_write(files), *_append()]
-    if unnamed:
-        done.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
+    done += [f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below"] if unnamed else []
     tell([*done, f"next: {verify}"], whole=True)
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 RECORDED = "evidence"
 STDOUT = Path("-")
-NAMED = {"attach": "attached", "input": "inputs"}  # options whose values are called otherwise
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 OVERRIDE = "Override a parameter. No status changes then; a line under params: of a contract is for good."
 LACKING = "Accept that this host lacks what the gate requires."
@@ -56,8 +55,8 @@ SEALED = "Seal the text of a log, CSV or test report into the bundle, redacted."
 @click.option("--evidence", type=PATH, help=STORE)
 @click.option("--no-evidence", is_flag=True, help="Judge only: keep no bundle.")
 @click.option("--record", is_flag=True, help="Append status changes to the ledger.")
-@repeated("--attach", "attached", "ROLE=FILE", SEALED)
-@repeated("--input", "inputs", "ROLE=FILE", "Seal the digest of a corpus, tokenizer or configuration.")
+@repeated("--attach", "attach", "ROLE=FILE", SEALED)
+@repeated("--input", "input", "ROLE=FILE", "Seal the digest of a corpus, tokenizer or configuration.")
 @repeated("--report", "reports", "FORM:FILE", f"Write a report: {', '.join(FORMS)}; - prints it.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every finding whole, with its trials.")
 @as_json
@@ -114,7 +113,7 @@ def _asked_for(given: Mapping[str, Any]) -> VerifyRequest:
     contracts = tuple(contracts_named(given["contracts"])) or (project.names(lane) if project else written_in())
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
-    needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]
+    needs = [name for name in ("record", "attach", "input", "evidence") if given[name]]
     if given["no_evidence"] and needs:
         what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
         raise UsageError("not-kept", what, remedy=f"leave out --no-evidence, or --{needs[0]}")
@@ -126,8 +125,8 @@ def _asked_for(given: Mapping[str, Any]) -> VerifyRequest:
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=None if given["no_evidence"] else evidence or (Path(RECORDED) if record else local()),
         ledger=(evidence or Path(RECORDED)) / "ledger",
-        attached=tuple(options.pairs(given["attached"], "attach")),
-        inputs=tuple(options.pairs(given["inputs"], "input")),
+        attached=tuple(options.pairs(given["attach"], "attach")),
+        inputs=tuple(options.pairs(given["input"], "input")),
         record=record,
         waivers=waivers_of(given["waivers"], dt.datetime.now(dt.UTC)),
         lane=lane,

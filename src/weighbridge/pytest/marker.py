@@ -187,6 +187,5 @@ def junit(gate: str, tests: Mapping[str, tuple[str, str]]) -> bytes:
         case = ET.SubElement(suite, "testcase", classname=".".join((module, *names[:-1])))
         case.set("name", printable((names or [module])[-1] + bracket + parameters))
         if ELEMENTS[outcome]:
-            lines = why.splitlines()
-            ET.SubElement(case, ELEMENTS[outcome], message=printable(lines[0] if lines else outcome))
+            ET.SubElement(case, ELEMENTS[outcome], message=printable(next(iter(why.splitlines()), outcome)))
     return bytes(ET.tostring(suite, encoding="utf-8", xml_declaration=True))

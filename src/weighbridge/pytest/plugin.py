@@ -92,9 +92,8 @@ def pytest_make_collect_report(
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Merge what a worker of pytest-xdist ran of the marked tests."""
-    output = getattr(node, "workeroutput", {})
-    if "weighbridge-gates-of-tests" in output:
-        marked_tests(node.config).merge(output["weighbridge-gates-of-tests"])
+    if (rows := getattr(node, "workeroutput", {}).get("weighbridge-gates-of-tests")) is not None:
+        marked_tests(node.config).merge(rows)
 
 
 def marked_tests(config: pytest.Config) -> MarkedTests:
@@ -191,8 +190,7 @@ class Gates:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what a gate came to."""
-        outcome = dict(report.user_properties).get(OUTCOME)
-        if report.when == "call" and outcome:
+        if report.when == "call" and (outcome := dict(report.user_properties).get(OUTCOME)):
             self.outcomes[str(outcome)] += 1
 
     @pytest.hookimpl(tryfirst=True)

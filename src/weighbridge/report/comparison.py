@@ -18,7 +18,7 @@ from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.gates.value_preservation import RANK, Class
 from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
-from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text, grouped
+from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text, grouped, verdict_lines
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
 Passes: TypeAlias = Callable[[Fields], bool]
@@ -257,9 +257,7 @@ def unmapped(one: ImportComparison) -> str:
 
 def _by_cause(finding: Finding, tensors: str, alone: int, without: Collection[str] = ()) -> Iterator[str]:
     """Yield a line a tensor, the worst first; where so many as are not left alone have one cause, a line for all."""
-    from weighbridge.cards.words import gate_words, render
-
-    lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
+    lines = zip(finding.verdict.offences, verdict_lines(finding.kind, finding.verdict), strict=True)
     matching = [pair for pair in lines if pair[0].code not in without and fnmatch.fnmatchcase(pair[0].place, tensors)]
     said = ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0])))
     yield from by_cause(said, finding.verdict.of, "tensors", alone)
