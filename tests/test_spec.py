@@ -32,7 +32,7 @@ from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.page import page as quantities_page
 from weighbridge.quantities.runs import ANALYSIS, INSIDE, snapshot_name
 from weighbridge.recorder.run_directory import DIAGNOSTICS
-from weighbridge.report import attestations
+from weighbridge.report import exports
 from weighbridge.run_logs import json_log
 from weighbridge.spec.amendments import KINDS, PREMISES, Amendment, Landing
 from weighbridge.spec.claims import STATES
@@ -129,7 +129,7 @@ def test_a_signature_is_of_the_form_on_its_page() -> None:
 def test_the_forms_of_export_are_on_their_page() -> None:
     text = section("bundle", "## Exports")
     assert first_column(text) == list(FORMS)
-    assert {attestations.TEST_RESULT, attestations.SVR} <= {word.partition(" ")[0] for word in words(text)}
+    assert {exports.TEST_RESULT, exports.SVR} <= {word.partition(" ")[0] for word in words(text)}
 
 
 def test_every_field_of_the_statement_is_on_its_page() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from weighbridge.cards import card_checks
-from weighbridge.cards.examples import examples
+from weighbridge.cards.card_checks import examples
 from weighbridge.cards.words import gate_card, gate_path
 from weighbridge.clauses.clause import ClauseJudge
 from weighbridge.contract import strict_yaml

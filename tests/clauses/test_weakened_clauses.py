@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from weighbridge.cards.examples import Example, examples
+from weighbridge.cards.card_checks import Example, examples
 from weighbridge.cards.words import gate_card
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Each, Whole
 from weighbridge.clauses.kind import Kind

@@ -24,9 +24,8 @@ from weighbridge.core.canonical import sha256
 from weighbridge.core.model import Severity
 from weighbridge.evidence.bundle import Bundle, seal
 from weighbridge.judging.judging import judge_contract
-from weighbridge.report import attestations
-from weighbridge.report.attestations import about, svr
-from weighbridge.report.model_card import model_card
+from weighbridge.report import exports
+from weighbridge.report.exports import about, model_card, svr
 
 GATE = "checkpoint-import/GATE-IMPORT-001"
 
@@ -125,7 +124,7 @@ def mixed(tmp_path: Path) -> Bundle:
 
 
 def test_in_toto_hears_that_only_the_pass_passed(mixed: Bundle) -> None:
-    result: Any = attestations.test_result(about(mixed, ()))["predicate"]
+    result: Any = exports.test_result(about(mixed, ()))["predicate"]
     assert (result["result"], result["passedTests"]) == ("FAILED", ["checkpoint-import/GATE-1-PASS"])
     assert result["warnedTests"] == ["checkpoint-import/GATE-3-ADVISORY"]
     assert result["failedTests"] == ["checkpoint-import/GATE-2-BLOCKED", "checkpoint-import/GATE-4-DRAFT"]
@@ -148,7 +147,7 @@ def test_an_advisory_gate_that_did_not_pass_is_a_warning(tmp_path: Path) -> None
         drafts.gate("GATE-2", "byte-identity", requires={"cuda": True}, severity=Severity.ADVISORY),
     )
     bundle = seal(drafts.draft(given=contract), tmp_path, drafts.REDACTOR)
-    result: Any = attestations.test_result(about(bundle, ()))["predicate"]
+    result: Any = exports.test_result(about(bundle, ()))["predicate"]
     assert (result["result"], result["failedTests"]) == ("WARNED", [])
 
 
@@ -158,7 +157,7 @@ def test_a_broken_instrument_is_no_warning_and_without_a_pass_nothing_passed(tmp
     blind = {key: dataclasses.replace(one, seen=False) for key, one in draft.canaries.items()}
     findings = judge_contract(contract, draft.instances, draft.measured, blind)
     bundle = seal(dataclasses.replace(draft, canaries=blind, findings=findings), tmp_path, drafts.REDACTOR)
-    result: Any = attestations.test_result(about(bundle, ()))["predicate"]
+    result: Any = exports.test_result(about(bundle, ()))["predicate"]
     assert (result["result"], result["failedTests"], result["warnedTests"]) == (
         "FAILED",
         ["checkpoint-import/GATE-1"],
@@ -166,7 +165,7 @@ def test_a_broken_instrument_is_no_warning_and_without_a_pass_nothing_passed(tmp
     )
     unmet = drafts.contract(drafts.gate("GATE-1", requires={"cuda": True}, severity=Severity.ADVISORY))
     bundle = seal(drafts.draft(given=unmet), tmp_path, drafts.REDACTOR)
-    result = attestations.test_result(about(bundle, ()))["predicate"]
+    result = exports.test_result(about(bundle, ()))["predicate"]
     assert (result["result"], result["failedTests"], result["warnedTests"]) == (
         "FAILED",
         [],

@@ -21,8 +21,7 @@ from tests.cli.conftest import Cli
 from tests.verifiers.weighing import recorded
 
 from weighbridge.core.data import data_path
-from weighbridge.page.drawing import Line, Mark, bars, curves
-from weighbridge.page.heatmap import heatmap
+from weighbridge.page.drawing import Line, Mark, bars, curves, heatmap
 from weighbridge.page.sources import courses_of
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"

@@ -8,7 +8,7 @@ from typing import Any
 from tests.gates.mutation import Passing
 from tests.rows import typed
 
-from weighbridge.cards.examples import examples
+from weighbridge.cards.card_checks import examples
 from weighbridge.cards.words import gate_card
 from weighbridge.core.canonical import build
 from weighbridge.core.limits import plain

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.gates.runs import table
 
-from weighbridge.cards.examples import examples
+from weighbridge.cards.card_checks import examples
 from weighbridge.cards.words import gate_card
 from weighbridge.core.limits import read
 from weighbridge.core.model import Outcome, TrialResult, Verdict

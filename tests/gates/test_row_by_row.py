@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from tests.gates.runs import column
 
-from weighbridge.cards.examples import examples
+from weighbridge.cards.card_checks import examples
 from weighbridge.cards.words import gate_card
 from weighbridge.clauses.kind import Evidence, Kind, series_of, with_value
 from weighbridge.core.limits import plain, read

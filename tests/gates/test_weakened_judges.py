@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.gates.mutation import called_by_judge, mutants
 
-from weighbridge.cards.examples import Example, examples
+from weighbridge.cards.card_checks import Example, examples
 from weighbridge.cards.words import gate_card
 from weighbridge.clauses.clause import ClauseJudge
 from weighbridge.clauses.kind import Kind

@@ -22,9 +22,8 @@ from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
 from weighbridge.gates import KINDS
 from weighbridge.report import Level, Row
 from weighbridge.report.formats import FORMS, rendered
-from weighbridge.report.github import annotation
+from weighbridge.report.github import COMMENT, annotation, page
 from weighbridge.report.machine import report_schema
-from weighbridge.report.markdown import COMMENT, page
 from weighbridge.report.rows import Report, report_of
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"

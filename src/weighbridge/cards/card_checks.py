@@ -6,29 +6,33 @@ import contextlib
 import functools
 import importlib.util
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from weighbridge import gates, quantities, verifiers
-from weighbridge.cards.examples import Example, examples
 from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, hints, read_card, render, unfilled
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
+from weighbridge.contract import strict_yaml
 from weighbridge.core import ContractError, PluginError, SubjectError, SubjectKind, WeighbridgeError, data_path, model
+from weighbridge.core.canonical import build
 from weighbridge.core.frozen import dataclass
-from weighbridge.core.limits import LimitsError, nearest, plain
+from weighbridge.core.limits import LimitsError, nearest, plain, read
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.formats import detect
 from weighbridge.gates import KINDS
 from weighbridge.judging.judging import falsify
+from weighbridge.quantities.base import Form, Quantity
 from weighbridge.report import formats as reports
 from weighbridge.run_logs.formats import recognition
 from weighbridge.verifiers import MODULES, VERIFIERS
 from weighbridge.verifiers.verifier import Verifier
 
 C = TypeVar("C")
+EVERY = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +62,8 @@ def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brou
     for path in (path for path in of_gates if not names or path.stem in names):
         yield from _of_card(GateCard, path, check_gate_card)
     for path in (path for path in of_verifiers if not names or path.stem in names):
-        yield from _of_card(
-            VerifierCard, path, functools.partial(check_verifier_card, specimens=path.parent / "specimens")
-        )
+        check = functools.partial(check_verifier_card, specimens=path.parent / "specimens")
+        yield from _of_card(VerifierCard, path, check)
 
 
 def _of_card(cls: type[C], path: Path, check: Callable[[C], Iterator[Check]]) -> Iterator[Check]:
@@ -114,8 +117,7 @@ def _same(name: str, cards: set[str], table: set[str]) -> Check:
 
 def check_gate_card(card: GateCard) -> Iterator[Check]:
     """Yield the checks of one card: its codes, its examples, and for each limit an example on it and one beyond."""
-    kind = KINDS.get(card.kind)
-    if kind is None:
+    if (kind := KINDS.get(card.kind)) is None:
         yield Check(name=card.kind, wrong=(f"no gate kind {card.kind!r}",))
         return
     try:
@@ -129,9 +131,8 @@ def check_gate_card(card: GateCard) -> Iterator[Check]:
     own = set(kind.codes) - (set(any_gate()) - set(card.codes))
     yield _same(f"{card.kind}: every code has its words", set(card.codes), own)
     yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(card, judged)))
-    yield Check(
-        name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, judged))
-    )
+    name = f"{card.kind}: every limit has an example on it and one beyond"
+    yield Check(name=name, wrong=tuple(_untried(kind, judged)))
     for example, verdict in judged:
         yield Check(name=f"{card.kind}: {example.name}", wrong=tuple(_differs(card, kind, example, verdict)))
 
@@ -188,8 +189,9 @@ def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
         yield Check(name=card.quantity, wrong=(f"no verifier measures {card.quantity!r} of {list(card.subjects)}",))
         return
     words = {word: getattr(card, word) for word in ("measures", "method", "pitfalls", "canary", "specimens")}
-    unwritten = tuple(_unwritten(words))
-    if unwritten:  # words alone are no check that held: a card whose specimens were all skipped showed nothing
+    if unwritten := tuple(
+        _unwritten(words)
+    ):  # words alone are no check that held: a card whose specimens were all skipped showed nothing
         yield Check(name=f"{card.quantity}: every word is written", wrong=unwritten)
     for specimen in card.specimens:
         name = f"{verifier.quantity}: {specimen.name}"
@@ -241,8 +243,125 @@ def _subset(expected: Any, found: Any, at: str) -> Iterator[str]:
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         for key, value in expected.items():
             yield from _subset(value, found.get(key), f"{at}/{key}")
-    elif isinstance(expected, list) and isinstance(found, (list, tuple)):
-        if list(expected) != list(found):
-            yield f"{at}: {list(found)}, not {expected}"
     elif expected != found:
         yield f"{at}: {found!r}, not {expected!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One judgement that must come out as told: the limits, the evidence by need, the outcome and its words."""
+
+    name: str
+    limits: Any
+    evidence: Mapping[str, model.Measurement]
+    outcome: model.Outcome
+    says: tuple[str, ...] | None  # None where no words are demanded
+    shared: bool  # of a family, not of the card
+
+
+def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
+    """Yield the examples of a card and of its families, or raise `card` for one that kind or quantity refuses.
+
+    What all start from (`given`) is said once, and each says only what is otherwise:
+
+        given: {with: {below_ms: 110}, times: {at: wall_ms, values: [100.0, 101.0]}, columns: {wall_ms: {}}}
+        examples: [{PASS: under the budget}, {FAIL: one outlier, times: {"1": 190.0}, says: "…"}]
+
+    `with` gives limits. A table maps places to fields, over the typical row of its quantity; `null` takes a place
+    away, and `"*"` stands for every place; of a field that is a record itself, only what is named changes. A record
+    gives fields over the typical record. A series has its column's name (`at`), its `values` and their `steps` (else
+    from 0 on); a whole number as key is a step whose value is another, or `null` for none. A need that is `null` has
+    nothing in it. `says` are the exact words, demanded of one example a code.
+
+    What a family of kinds asks is shown once, in `gates/families/`: a kind runs those of its codes over its own
+    `given`.
+    """
+    yield from _examples(card, kind, card.given, card.examples, shared=False)
+    for family in kind.families:
+        path, judged = data_path("gates") / "families" / f"{family}.yaml", _mapping(card.given.get("samples")).get("at")
+        shown = strict_yaml.load(path.read_bytes().replace(b"<judged>", str(judged).encode()), where=str(path)).data
+        over = {need: {**_mapping(card.given.get(need)), **given} for need, given in shown["given"].items()}
+        for bodies in (bodies for code, bodies in shown["examples"].items() if code in kind.codes):
+            yield from _examples(card, kind, {**card.given, **over}, bodies, shared=True)
+
+
+def _examples(
+    card: GateCard, kind: Kind[Any], given: Mapping[str, Any], bodies: Sequence[Mapping[str, Any]], *, shared: bool
+) -> Iterator[Example]:
+    for body in bodies:
+        outcome = next((outcome for outcome in model.Outcome if outcome in body), None)
+        if outcome is None:
+            raise ContractError("card", f"an example of {card.kind} begins with none of {', '.join(model.Outcome)}")
+        name = str(body[outcome])
+        if unknown := sorted(set(body) - {outcome, "with", "says", *kind.needs}):
+            raise ContractError("card", f"{card.kind}: {name}: unknown key {unknown[0]!r}")
+        says = body.get("says")
+        yield Example(
+            name=name,
+            limits=read(kind.limits, {**_mapping(given.get("with")), **_mapping(body.get("with"))}),
+            evidence={
+                need: _measured(quantities.QUANTITIES[wanted.quantity], given.get(need), body.get(need, {}))
+                for need, wanted in kind.needs.items()
+                if need in given or need in body
+            },
+            outcome=outcome,
+            says=None if says is None else (says,) if isinstance(says, str) else tuple(says),
+            shared=shared,
+        )
+
+
+def _mapping(data: Any) -> Mapping[Any, Any]:
+    return data if isinstance(data, Mapping) else {}
+
+
+def _measured(known: Quantity, given: Any, changed: Any) -> model.Measurement:
+    given, changed, nothing = _mapping(given), _mapping(changed), changed is None
+    value: model.Value
+    match known.form:
+        case Form.ROWS:
+            value = model.Rows(known.key, tuple(_rows(known, given, changed)))
+        case Form.RECORD:
+            value = model.Record(None if nothing else _typed(known, {**given, **changed}))
+        case Form.SERIES:
+            value = _series({**given, **changed})
+    at = {**given, **changed}.get("at", "") if known.form is Form.SERIES else ""
+    return model.Measurement(quantity=known.name, value=value, by="example", at=str(at), examined=1, total=1)
+
+
+def _rows(known: Quantity, given: Mapping[str, Any], changed: Mapping[str, Any]) -> Iterator[Any]:
+    every = changed.get(EVERY, {})
+    kept = given.items() if every is not None else ()
+    places: dict[str, Any] = {place: {**_mapping(row), **every} for place, row in kept}
+    for place, row in changed.items():
+        if place != EVERY:
+            places[place] = None if row is None else _changed(places.get(place, {}), row, known.row)
+    return (_typed(known, {**row, known.key: place}) for place, row in places.items() if row is not None)
+
+
+def _series(body: Mapping[str, Any]) -> model.Series:
+    values = body.get("values", ())
+    samples = dict(zip(body.get("steps", range(len(values))), values, strict=True))
+    if len(samples) != len(values):  # steps that repeat or fall: as they stand
+        return model.Series(tuple(body["steps"]), tuple(map(float, values)))
+    changed = {int(step): value for step, value in body.items() if str(step).lstrip("-").isdigit()}
+    samples = {step: value for step, value in {**samples, **changed}.items() if value is not None}
+    order = sorted(samples) if changed else samples
+    return model.Series(tuple(order), tuple(float(samples[step]) for step in order))
+
+
+def _typed(known: Quantity, body: Mapping[str, Any]) -> Any:
+    return build(known.row, _changed(plain(known.typical()), body, known.row))
+
+
+def _changed(fields: Mapping[str, Any], body: Mapping[str, Any], cls: Any) -> dict[str, Any]:
+    """Return fields with some changed; of a field that is a dataclass, or may be one, only what is named."""
+    parts = _parts(cls)
+    within = {key for key, value in body.items() if parts.get(key) and isinstance(value, Mapping)}
+    return {**fields, **body, **{key: _changed(_mapping(fields.get(key)), body[key], parts[key]) for key in within}}
+
+
+@functools.cache
+def _parts(cls: Any) -> Mapping[str, Any]:
+    """Return the dataclass that each field is, or may be."""
+    hints = get_type_hints(cls)
+    return {key: next(filter(is_dataclass, (hint, *get_args(hint))), None) for key, hint in hints.items()}

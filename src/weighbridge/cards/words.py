@@ -235,10 +235,8 @@ def render(card: GateWords, verdict: Verdict) -> list[str]:
     figures = numbers(verdict)
     if verdict.outcome is Outcome.PASS:
         return [fill(card.passes, figures)]
-    lines = []
-    for one in verdict.offences:
-        words = code_card(card.kind, one.code)
-        lines.append(fill(words.says, said_of(one, figures)) if words else f"{one.place}: {one.code}")
+    each = ((one, code_card(card.kind, one.code)) for one in verdict.offences)
+    lines = [fill(words.says, said_of(one, figures)) if words else f"{one.place}: {one.code}" for one, words in each]
     words = code_card(card.kind, verdict.code)
     return lines or [fill(words.says, figures) if words else verdict.code]
 
@@ -254,11 +252,6 @@ def said_of(one: Offence, figures: Mapping[str, Json]) -> dict[str, Json]:
     if size and isinstance(differing, int) and isinstance(elements, int) and not (differing % size or elements % size):
         return said | {"differing": differing // size, "pieces": f"{elements // size} blocks"}
     return said | {"pieces": f"{elements} elements"}
-
-
-def besides(card: GateWords, verdict: Verdict) -> str:
-    """Return what a FAIL tells besides its offences, empty where that is nothing."""
-    return fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else ""
 
 
 def numbers(verdict: Verdict) -> dict[str, Json]:

@@ -12,23 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge import __version__
-from weighbridge.cli.options import coloured, fit_encoding, leave_unread, on_github, tell
-from weighbridge.core import (
-    ContractError,
-    ExitCode,
-    PluginError,
-    UsageError,
-    WeighbridgeError,
-    nearest,
-    printable,
-    show_traceback,
-)
+from weighbridge.cli.options import Resolved, coloured, fit_encoding, leave_unread, on_github, tell
+from weighbridge.core import ContractError, ExitCode, PluginError, UsageError, WeighbridgeError, nearest, show_traceback
 from weighbridge.core.frozen import without_blas_threads
+from weighbridge.core.printable import printable
 
 if TYPE_CHECKING:
     from weighbridge.core.plugins import Brought
 
-COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
     *("init", "verify", "watch", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger"),
     *("evidence", "amend", "report", "autopsy", "selftest", "doctor", "demo", "drill", "new", "trace"),
@@ -60,9 +51,7 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name.replace('-', '_')}").command
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """Refuse a verb that is not there with the nearest one that is."""
         if not (args[0] in VERBS or args[0].startswith("-") or ctx.resilient_parsing or args[0] in brought()):
             what = f"there is no verb {args[0]!r}{nearest(args[0], self.list_commands(ctx))}"
@@ -97,7 +86,7 @@ def main() -> None:
     fit_encoding()
     without_blas_threads()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is stopped, what is half-written is removed
-    if COMPLETING in os.environ:
+    if "_WEIGHBRIDGE_COMPLETE" in os.environ:  # set by the shell: click then completes, and runs nothing
         from click.shell_completion import add_completion_class
 
         from weighbridge.cli.completion import Bash

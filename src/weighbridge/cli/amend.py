@@ -105,9 +105,7 @@ def check_texts(files: tuple[Path, ...], spec: Path, folder: Path, *, as_json: b
         tell(map(str, problems))
         listed = ", ".join(f"{number} {name}" for name, number in counted.items() if number) or "nothing"
         tell([f"looked at: {listed}; wrong: {wrong}, warnings: {len(problems) - wrong}"])
-    if not wrong and not any(counted.values()):
-        sys.exit(ExitCode.NOTHING_SHOWN)
-    sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED)
+    sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED if any(counted.values()) else ExitCode.NOTHING_SHOWN)
 
 
 @verb("render", "Write SPEC.md of the landed sections.", "", of=command)
@@ -122,8 +120,7 @@ def render_spec(spec: Path, folder: Path) -> None:
         raise UsageError("no-sections", "nothing has landed here", where=str(spec / AMENDMENTS), remedy="land a draft")
     render(spec)
     tell([f"rendered: {spec / SPEC}"])
-    wrong = sum(not problem.warning for problem in check_spec(_here(spec, folder)).problems)
-    if wrong:
+    if wrong := sum(not problem.warning for problem in check_spec(_here(spec, folder)).problems):
         tell([f"it does not hold: {wrong} problems, see: weighbridge amend check"], err=True)
         sys.exit(ExitCode.FAILED)
 

@@ -15,13 +15,12 @@ from weighbridge.evaluation.inspection import opened, run_in
 
 SHOWN, WIDTH = 16, 10
 STEP = "The step to look at.  [default: the first that a failing gate names]"
-ALL = "List every column and every layer."
 
 
 @verb("autopsy", "Show a run before, at and after a step.", "runs/a", "runs/a --step 110")
 @click.argument("run")
 @click.option("--step", type=click.IntRange(min=0), help=STEP)
-@click.option("--all", "everything", is_flag=True, help=ALL)
+@click.option("--all", "everything", is_flag=True, help="List every column and every layer.")
 @as_json
 def command(run: str, step: int | None, everything: bool, as_json: bool) -> None:
     """Show every column of RUN around a step, what changed most first, and the norms of its layers.
@@ -30,14 +29,12 @@ def command(run: str, step: int | None, everything: bool, as_json: bool) -> None
 
     Exit 0: shown; 2: no gate names a step, or the run has not that step; 4: unreadable.
     """
-    target, by = run_in(run), "--step"
-    if step is None:
-        found = named_step(judged(Path(target)))
-        if found is None:
-            what = "no gate FAILs of something that happens at a step"
-            raise UsageError("no-step", what, where=run, remedy="name one: --step N")
-        by, step = found
-    view = opened(target, SubjectKind.RUN)
+    target = run_in(run)
+    found = ("--step", step) if step is not None else named_step(judged(Path(target)))
+    if found is None:
+        what = "no gate FAILs of something that happens at a step"
+        raise UsageError("no-step", what, where=run, remedy="name one: --step N")
+    (by, step), view = found, opened(target, SubjectKind.RUN)
     by += f", of the first of {len(view.ranks)} ranks" if view.ranks else ""
     view = view.ranks[0] if view.ranks else view
     looked = autopsy(view, step, layers_of(view))

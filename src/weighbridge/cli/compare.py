@@ -19,7 +19,7 @@ from weighbridge.evaluation.import_comparison import ImportComparison, compare, 
 from weighbridge.forward.trace_key import names_itself_trace
 from weighbridge.gates.config_agreement import FIELDS
 from weighbridge.quantities.checkpoints import is_key
-from weighbridge.report import comparison, finding_text
+from weighbridge.report import comparison
 from weighbridge.scheduling.threads import Execution, Progress
 
 if TYPE_CHECKING:
@@ -86,9 +86,8 @@ def command(source: str, imports: Texts, *, headers: bool, everything: bool, as_
     mapping, address = given["mapping"], given["address"]
     if given["adapter"] is not None and address is not None:
         raise UsageError("adapter-engine", "--adapter is merged on this machine, and not on the workers of --engine")
-    look: Fields = {"headers": True} if headers else {}
-    if mapping is not None:
-        look = {**look, **mapping_of(mapping, source, imports)}
+    asked_of = mapping_of(mapping, source, imports) if mapping is not None else {}
+    look: Fields = {**({"headers": True} if headers else {}), **asked_of}
     with _engine(address) as engine, progress() as show:
         execution = Execution(engine=engine, on_progress=_rate(show))
         meant = {"look": look, "policy": policy, **{one: given[one] for one in ("may_differ", "may_ignore", "adapter")}}
@@ -125,9 +124,8 @@ def _moments(source: str, one: ImportComparison, look: Fields) -> comparison.Mom
     from weighbridge.verifiers import moment_changes
     from weighbridge.views.checkpoint import open_checkpoint
 
-    refused = [offence.place for offence in one.evaluation.findings[0].verdict.offences]
-    rows = {row.name for row in one.pairs if row.compared}
-    names = [name for name in refused if name in rows]
+    compared = {row.name for row in one.pairs if row.compared}
+    names = [offence.place for offence in one.evaluation.findings[0].verdict.offences if offence.place in compared]
     return moment_changes.of_tensors((open_checkpoint(source), open_checkpoint(one.path)), look, names) if names else {}
 
 
@@ -164,12 +162,10 @@ def _rate(show: Callable[[str], None]) -> Progress:
 
 
 def _json(source: str, one: ImportComparison) -> dict[str, Json]:
-    from weighbridge.judging.requests import looked_at
     from weighbridge.report.machine import finding_json
+    from weighbridge.report.rows import row_of
 
-    contract, measured, findings = one.evaluation.contract, one.evaluation.measured, one.evaluation.findings
-    words = [finding_text(found, measured) for found in findings]
-    places = [looked_at(contract, found, measured) for found in findings]
-    finding, configuration = map(finding_json, findings, words, places)
+    contract, measured = one.evaluation.contract, one.evaluation.measured
+    finding, configuration = (finding_json(row_of(contract, found, measured)) for found in one.evaluation.findings)
     judged = {"policy": dict(one.policy.limits), "finding": finding, "configuration": configuration}
     return {"source": source, "import": one.path, **judged, "classes": dict(one.classes), "notes": list(one.notes)}

@@ -10,7 +10,6 @@ from pathlib import Path
 from weighbridge.contract.load import BUILTIN, written_in
 from weighbridge.core import ContractError, SubjectKind, exists, is_file, is_folder, printable, scheme_of
 
-SUFFIXES = (".yaml", ".yml")
 SAYS_SO = re.compile(rb"weighbridge[\"']?\s*:\s*[\"']?contract")  # the first key of every contract
 HEAD = 1 << 16
 FITS = {SubjectKind.RUN: ("training-log", "run"), SubjectKind.CHECKPOINT: ("checkpoint-health", "checkpoint")}
@@ -27,7 +26,7 @@ def contracts_named(names: Iterable[str]) -> Iterator[str]:
             raise ContractError("no-contract", what, where=printable(name), remedy="fetch it first")
         elif is_folder(path) and any(says_so(Path(one)) for one in written_in(path)):
             yield from written_in(path)
-        elif is_folder(path) or (is_file(path) and path.suffix not in SUFFIXES and not says_so(path)):
+        elif is_folder(path) or (is_file(path) and path.suffix not in (".yaml", ".yml") and not says_so(path)):
             raise _judged_by_one(name)
         else:
             yield name

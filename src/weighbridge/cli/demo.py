@@ -26,8 +26,7 @@ def command(folder: Path | None, files: Path | None) -> None:
     if files is not None:
         from weighbridge.demo.files import write
 
-        _make(files)
-        write(files)
+        write(new_folder(files))
         options.tell(sorted(str(path) for path in files.rglob("*") if path.is_file()))
         return
     if not all(map(importlib.util.find_spec, ("torch", "safetensors"))):
@@ -35,10 +34,7 @@ def command(folder: Path | None, files: Path | None) -> None:
         raise UsageError("no-torch", what, remedy="pip install 'weighbridge[torch]'")
     from weighbridge.demo import tell
 
-    if folder is None:
-        make_local(local())
-    folder = folder or local() / f"demo-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
-    _make(folder)
+    folder = new_folder(folder, "demo")
     whole = tell(folder, lambda text: options.tell(text.splitlines()))
     places = f"bundles: {folder}/evidence/bundles", f"ledger:  {folder}/evidence/ledger"
     options.tell(("", *places, f"status:  cd {folder} && weighbridge status"), whole=True)
@@ -46,9 +42,14 @@ def command(folder: Path | None, files: Path | None) -> None:
     sys.exit(ExitCode.PASSED if whole else ExitCode.FAILED)
 
 
-def _make(folder: Path) -> None:
+def new_folder(given: Path | None, name: str = "") -> Path:
+    """Make the folder that is given, else one in the project's store with a name and the time of day."""
+    if given is None:
+        make_local(local())
+    folder = given or local() / f"{name}-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         what = "the folder is there already"
         raise UsageError("folder-exists", what, where=str(folder), remedy="name a new one") from None
+    return folder

@@ -58,10 +58,7 @@ def facts() -> dict[str, Json]:
     host = VERIFIERS["host", ()].measure((), {})
     measured = host.value if isinstance(host, Measurement) else None
     found: dict[str, Json] = plain(measured.value) if isinstance(measured, Record) else {"cuda": "unknown"}
-    versions = {name: version_of(name) or "not installed" for name in PACKAGES}
-    shipped = {name: str(data_path(name)) for name in FOLDERS}
     checks = [(*check.name.rpartition(": ")[::2], check.wrong) for check in plugin_checks(brought())]
-    plugins = {name: "; ".join(wrong) or package for name, package, wrong in checks}
     evidence = Path("evidence")
     folders: dict[str, Json] = {}
     for name, path in {"store": local(), "evidence": evidence, "ledger": evidence / "ledger"}.items():
@@ -72,14 +69,14 @@ def facts() -> dict[str, Json]:
         "weighbridge": __version__,
         "python": platform.python_version(),
         "platform": sys.platform,
-        **versions,
+        **{name: version_of(name) or "not installed" for name in PACKAGES},
         "extras": {name: {"gives": gives, "lacks": _lacks(name)} for name, gives in EXTRAS.items()},
-        **shipped,
+        **{name: str(data_path(name)) for name in FOLDERS},
         "folders": folders,
         "key": _key(),
         "completion": _completion(),
         **found,
-        **plugins,
+        **{name: "; ".join(wrong) or package for name, package, wrong in checks},
     }
 
 
@@ -103,8 +100,7 @@ def _lacking(extra: str, lacks: list[str] | None) -> str:
 
 
 def _key() -> str:
-    file = key_file(os.environ)
-    if file is None:
+    if (file := key_file(os.environ)) is None:
         return "none can be kept, for there is no home folder: pseudonyms hold for one run; set XDG_STATE_HOME"
     if exists(file):
         kept = "kept" if os.access(file, os.R_OK) else "cannot be read; make it readable by you, or remove it"

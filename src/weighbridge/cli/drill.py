@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.cli.options import PATH, as_json, print_json, progress, tell, verb
-from weighbridge.core import ExitCode, Outcome, UsageError, WeighbridgeError, plain
-from weighbridge.core.project import local, make_local
-from weighbridge.drills.setups import TRANSFORMERS, drills, named, row_of
+from weighbridge.cli.demo import new_folder
+from weighbridge.cli.options import PATH, Resolved, as_json, print_json, progress, tell, verb, verbs
+from weighbridge.core import ExitCode, Outcome, WeighbridgeError, plain
+from weighbridge.drills.setups import TRANSFORMERS, Drill, drills, named, row_of
 from weighbridge.report import capped, finding_text
 
 if TYPE_CHECKING:
     from weighbridge.drills.drilling import Drilled
-    from weighbridge.drills.setups import Drill
 
 NAMED = 6  # rows that FAIL besides, with what they say
+COUNTED = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
+SHORT = "Break one thing of a small training, see what fires."
+EXAMPLES = ("", "4", "keep dead-mlp runs/a", "match runs/b")
 FOLDER = "The folder to create and train in.  [default: .weighbridge/drill-N-TIME]"
 
 
 class Drills(click.Group):
     """A group in which a number, or a name, is a drill to run."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """Take what is no verb as the drill to run."""
         known = args[0] in self.commands or args[0].startswith("-")
         return super().resolve_command(ctx, args if known else ["run", *args])
 
 
-@click.group(
-    "drill", cls=Drills, invoke_without_command=True, short_help="Break one thing of a small training, see what fires.",
-    epilog="\b\nExample: weighbridge drill\nExample: weighbridge drill 4\n"
-    "Example: weighbridge drill keep dead-mlp runs/a\nExample: weighbridge drill match runs/b",
-)  # fmt: skip
+@verbs("drill", SHORT, *EXAMPLES, cls=Drills, invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
     """List the drills; with a number or a name, run one. Needs weighbridge[torch].
@@ -69,14 +64,7 @@ def run(drill: str, folder: Path | None, as_json: bool) -> None:
         raise WeighbridgeError("no-transformers", what, remedy="pip install transformers, or choose another drill")
     from weighbridge.drills.drilling import drilled
 
-    if folder is None:
-        make_local(local())
-    folder = folder or local() / f"drill-{chosen.number}-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        what = "the folder is there already"
-        raise UsageError("folder-exists", what, where=str(folder), remedy="name a new one") from None
+    folder = new_folder(folder, f"drill-{chosen.number}")
     with progress() as show:
         found = list(drilled(chosen, folder, show))
     right = not any(one.silent or one.turned for one in found)
@@ -101,8 +89,7 @@ def lines_of(drill: Drill, found: list[Drilled]) -> Iterator[str]:
     for one in found:
         yield ""
         yield f"{one.arm.name}: {changed(one.arm, drill)}"
-        counts = {outcome: len(one.of(outcome)) for outcome in (Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED)}
-        many = f"{counts[Outcome.PASS]} passed, {counts[Outcome.FAIL]} failed, {counts[Outcome.BLOCKED]} could not look"
+        many = ", ".join(f"{len(one.of(outcome))} {word}" for outcome, word in COUNTED.items())
         yield f"  {'judged':<14} {many}; trained in {one.seconds:.0f} s"
         yield from _fired(one)
         yield f"  {'page':<14} {one.page or 'none: pip install weighbridge[report]'}"
@@ -128,13 +115,12 @@ def _fired(one: Drilled) -> Iterator[str]:
         yield from (f"  {'':<14} {hint}" for hint in hints)
     besides = [row for row in one.of(Outcome.FAIL) if row not in one.arm.fails]
     yield from capped([f"  {'besides ' + row:<14} {says[row].brief[0]}" for row in besides], NAMED)
-    green = [row for row in one.arm.passes if row not in one.turned]
-    if green:
+    if green := [row for row in one.arm.passes if row not in one.turned]:
         yield f"  {'stayed green':<14} {' '.join(green)}"
 
 
-OF_PATTERNS: Any = {"default": Path("patterns"), "show_default": True, "help": "Where patterns are kept."}
-PATTERNS = click.option("--patterns", "folder", type=PATH, **OF_PATTERNS)
+KEPT = "Where patterns are kept."
+PATTERNS = click.option("--patterns", "folder", type=PATH, default="patterns", show_default=True, help=KEPT)
 SAYS = "The diagnosis.  [default: the likely cause of the first FAIL]"
 
 

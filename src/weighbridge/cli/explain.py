@@ -6,24 +6,14 @@ import difflib
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
-from weighbridge.cards.words import (
-    Meaning,
-    any_gate,
-    code_card,
-    gate_card,
-    gate_words,
-    glossary,
-    unfigured,
-    verifier_words,
-)
+from weighbridge.cards import words as cards
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell, verb
@@ -34,10 +24,8 @@ from weighbridge.core import PluginError, SubjectKind, UsageError, data_path, fi
 from weighbridge.core.limits import BOUNDS
 from weighbridge.gates import KINDS
 from weighbridge.quantities.page import classes
-from weighbridge.report import ENOUGH, hints
+from weighbridge.report import ENOUGH, grouped, hints
 from weighbridge.verifiers import BROUGHT, MODULES
-
-Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
 @verb("explain", "Explain a gate kind, a code or any word in the output.", "dtype-preservation", "no-pid")
@@ -57,12 +45,9 @@ def command(word: tuple[str, ...]) -> None:
         remedy = "" if near else "`weighbridge explain` lists every word"
         raise UsageError("unknown-word", f"nothing is called {wanted!r}{suggestion}", remedy=remedy)
     if wanted:
-        tell(line for telling in found for line in telling())
+        tell(line for telling in found for line in telling)
         return
-    groups: dict[str, list[str]] = {}
-    for group, name, _ in known:
-        groups.setdefault(group, []).append(name)
-    for group, listed in groups.items():
+    for group, listed in grouped((group, name) for group, name, _ in known).items():
         tell([click.style(group, bold=True)])
         if group == "gate kind":
             tell(line for name in listed for line in _item(f"{name:<24} {_asks(name)}"))
@@ -72,9 +57,8 @@ def command(word: tuple[str, ...]) -> None:
 
 def _wrapped(text: str, start: str = "", indent: str = "") -> list[str]:
     """Return a text as lines of at most a hundred columns, or the terminal's where it has fewer."""
-    return textwrap.wrap(
-        text, _width(), initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    indents = {"initial_indent": start, "subsequent_indent": indent}
+    return textwrap.wrap(text, _width(), **indents, break_long_words=False, break_on_hyphens=False)  # type: ignore[arg-type]
 
 
 def _width() -> int:
@@ -91,36 +75,36 @@ def _folded(word: str) -> str:
     return head + colon + rest if f"{head}:" == BUILTIN else head
 
 
-def _index() -> Iterator[tuple[str, str, Telling]]:
-    """Yield every word with its group and a function that explains it; no card is read before that is called."""
+def _index() -> Iterator[tuple[str, str, Iterator[str]]]:
+    """Yield every word with its group and the lines that explain it; no card is read before the first of them is."""
     for name in KINDS:
-        yield "gate kind", name, partial(_kind, name)
+        yield "gate kind", name, _kind(name)
     for (quantity, kinds), module in MODULES.items():
-        yield "quantity", quantity, partial(_quantity, quantity, kinds, data_path("verifiers") / f"{module}.yaml")
+        yield "quantity", quantity, _quantity(quantity, kinds, data_path("verifiers") / f"{module}.yaml")
     for quantity in BROUGHT:
-        yield "quantity", quantity, partial(_brought, quantity)
+        yield "quantity", quantity, _brought(quantity)
     for name in builtin_names():
-        yield "contract", f"{BUILTIN}{name}", partial(_contract, f"{BUILTIN}{name}")
-    for group, words in (*glossary("terms").items(), *glossary("codes").items()):
+        yield "contract", f"{BUILTIN}{name}", _contract(f"{BUILTIN}{name}")
+    for group, words in (*cards.glossary("terms").items(), *cards.glossary("codes").items()):
         for word, meaning in words.items():
-            yield group, word, partial(_meaning, f"{word} ({group})", meaning)
-    for code in any_gate():
-        yield "code of any gate", code, partial(_code, "any gate", code)
+            yield group, word, _meaning(f"{word} ({group})", meaning)
+    for code in cards.any_gate():
+        yield "code of any gate", code, _code("any gate", code)
     for name in KINDS:
         with suppress(PluginError):  # said where the kind itself is asked for, and by doctor
             for code, outcome in KINDS[name].codes.items():
-                yield f"code of {name}", code, partial(_code, f"{name}: {outcome}", code, name)
+                yield f"code of {name}", code, _code(f"{name}: {outcome}", code, name)
 
 
 def _asks(kind: str) -> str:
     try:
-        return gate_words(kind).asks
+        return cards.gate_words(kind).asks
     except PluginError as error:
         return f"{error.code}: {error.what}"
 
 
 def _kind(name: str) -> Iterator[str]:
-    card, kind = gate_words(name), KINDS[name]
+    card, kind = cards.gate_words(name), KINDS[name]
     yield click.style(f"{name} (version {kind.version})", bold=True)
     yield from _wrapped(card.asks)
     yield from _wrapped(card.why)
@@ -137,7 +121,7 @@ def _kind(name: str) -> Iterator[str]:
         yield from _keys(kind.measure)
     yield "\ncodes"
     for code, outcome in kind.codes.items():
-        words = code_card(name, code)
+        words = cards.code_card(name, code)
         yield from _item(f"{outcome:<8} {code}: {words.says if words else ''}")
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {one.name} ({one.code})" for one in kind.mutations)
@@ -149,13 +133,13 @@ def _kind(name: str) -> Iterator[str]:
 
 def _gate(kind: Kind[Any]) -> Iterator[str]:
     """Yield a gate of a kind as YAML. A rule's limits are its defaults: those of its examples are for short ones."""
-    given = gate_card(kind.name).given
+    given = cards.gate_card(kind.name).given
     usual = {item.key: item.default for item in fields(kind.limits) if kind.figure and not item.required}
     judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
     if "with" in judged:
         judged["with"] = {key: one if usual.get(key) is None else usual[key] for key, one in judged["with"].items()}  # type: ignore[attr-defined]
     docs, filled = {item.key: item.doc for item in fields(kind.limits)}, kind.filled(judged.get("with", {}))  # type: ignore[arg-type]
-    named = {"id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name}
+    named = {"id": f"GATE-{kind.name.upper()}", "title": cards.gate_words(kind.name).asks, "kind": kind.name}
     where = {"where": {"tokens_per_step": 2048}} if is_timed(kind) else {}
     gate = {**named, "subjects": {role: role for role in filled}, **wanted, **where, **judged}
 
@@ -187,15 +171,14 @@ def _keys(keys: type, within: str = "") -> Iterator[str]:
 
 
 def _brought(name: str) -> Iterator[str]:
-    return _quantity(name, BROUGHT[name].kinds, BROUGHT.beside(name, f"{name}.yaml"))
+    yield from _quantity(name, BROUGHT[name].kinds, BROUGHT.beside(name, f"{name}.yaml"))
 
 
 def _quantity(name: str, kinds: tuple[SubjectKind, ...], path: Path) -> Iterator[str]:
-    card = verifier_words(path)
+    card = cards.verifier_words(path)
     yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
     yield from _items(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
-    for pitfall in card.pitfalls:
-        yield from _items(pitfall=pitfall)
+    yield from (line for pitfall in card.pitfalls for line in _items(pitfall=pitfall))
 
 
 def _contract(name: str) -> Iterator[str]:
@@ -208,19 +191,19 @@ def _contract(name: str) -> Iterator[str]:
     yield f"Type: weighbridge verify {name} {bound}"
 
 
-def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
+def _meaning(heading: str, meaning: cards.Meaning) -> Iterator[str]:
     yield click.style(heading, bold=True)
     for label, text in ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do):
         yield from _wrapped(label + text) if text else ()
 
 
 def _code(of: str, code: str, kind: str = "") -> Iterator[str]:
-    words = code_card(kind, code) if kind else any_gate()[code]
+    words = cards.code_card(kind, code) if kind else cards.any_gate()[code]
     if words is None:
         return
     yield click.style(of, bold=True)
     said = {"says": words.says, ENOUGH: words.enough, **hints(words)}
-    yield from _items(**{label: unfigured(text) for label, text in said.items()})
+    yield from _items(**{label: cards.unfigured(text) for label, text in said.items()})
 
 
 def _items(**named: str) -> Iterator[str]:

@@ -55,9 +55,7 @@ WHOSE_CI = "Whose CI runs it.  [default: gitlab beside a .gitlab-ci.yml, else gi
 @repeated("--subject", "subjects", "NAME=TARGET", "The path or model to check.")
 @repeated("--param", "params", "NAME=VALUE", "A parameter, such as policy=rounded:F16.")
 @click.option("--ci", type=click.Choice((*CI, "none")), help=WHOSE_CI)
-def command(
-    purpose: str | None, *, run: str | None, name: str | None, subjects: Texts, params: Texts, ci: str | None
-) -> None:
+def command(purpose: str | None, *, run: str | None, name: str | None, ci: str | None, **asked: Texts) -> None:
     """Write a first contract, the CI job that runs it, and what git must know.
 
     Example: weighbridge init --for import --param policy=quantised:Q4_K_M
@@ -74,7 +72,7 @@ def command(
     _demand_place(parts, name)
     of_run = {} if run is None else {"run": run}
     loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
-    targets, unnamed = _bound(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
+    targets, unnamed = _bound(loaded.values(), of_run | settings(asked["subjects"], "subject"), asking=asking)
     stated, looked_at = dict[str, str](), list[str]()
     if run is not None or ("run" in parts and is_here(targets["run"])):
         from weighbridge.evaluation.inspection import contract_of
@@ -88,7 +86,7 @@ def command(
         policy, where = stated_policy(targets["source"], targets["import"])
         stated |= {"policy": policy} if policy else {}
         looked_at += [f"read    import: {where} says policy: {policy}"] if policy else []
-    stated |= settings(params, "param")
+    stated |= settings(asked["params"], "param")
     given = _values(loaded.values(), stated, asking=asking)
     if "import" in parts and "policy" not in stated and not asking:
         looked_at.append(f"guessed import: no file says what was meant, so policy: {given['policy']} is a guess")
@@ -101,8 +99,7 @@ def command(
         files[CI[ci]] = text.replace("WEIGHBRIDGE_PACKAGES", packages)
         files |= {GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {}
     done = [*looked_at, *_write(files), *_append()]
-    if unnamed:
-        done.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
+    done += [f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below"] if unnamed else []
     tell([*done, f"next: {verify}"], whole=True)
 
 
@@ -192,8 +189,7 @@ def _write(files: Mapping[Path, str]) -> Iterator[str]:
 def _append() -> Iterator[str]:
     for path, wanted in FOR_GIT.items():
         text = path.read_text("utf-8", errors="surrogateescape") if path.exists() else ""
-        lacking = [line for line in wanted if line not in text.splitlines()]
-        if lacking:
+        if lacking := [line for line in wanted if line not in text.splitlines()]:
             begin = "" if not text or text.endswith("\n") else "\n"
             with path.open("a", encoding="utf-8") as file:
                 file.write(begin + "".join(f"{line}\n" for line in lacking))

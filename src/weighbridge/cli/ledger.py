@@ -120,5 +120,4 @@ def _place(ledger: Ledger, text: str) -> LedgerPlace:
     known = [one.instance for one in ledger.places() if (one.contract, one.gate) == (contract, gate)]
     if not instance and DEFAULT not in known and len(known) > 1:
         raise UsageError("place-form", f"{text} stands on {', '.join(known)}", remedy=f"write {text}/INSTANCE")
-    only = known[0] if len(known) == 1 else DEFAULT
-    return LedgerPlace(contract=contract, gate=gate, instance=instance or only)
+    return LedgerPlace(contract=contract, gate=gate, instance=instance or (known[0] if len(known) == 1 else DEFAULT))

@@ -14,7 +14,6 @@ from weighbridge.cli.options import tell, verb, verbs
 from weighbridge.core import UsageError, data_path
 
 LONGEST = 40  # characters of a name: longer ones break the lines of the templates otherwise
-SHORT = f"at most {LONGEST} characters"
 PACKAGE = Path("src", "weighbridge")
 OF: dict[str, Any] = {"type": click.Choice(("run", "checkpoint")), "default": "checkpoint", "show_default": True}
 QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")}  # the file of the rows, and their key
@@ -62,7 +61,7 @@ def plugin(name: str) -> None:
 
 def _module(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
-        remedy = f"write kebab-case, as in still-falling; {SHORT}"
+        remedy = f"write kebab-case, as in still-falling; at most {LONGEST} characters"
         raise UsageError("name-form", f"{name!r} is no name of a kind", remedy=remedy)
     if keyword.iskeyword(name):
         raise UsageError("name-taken", f"{name!r} is a word of Python", remedy="take another name")
@@ -87,12 +86,9 @@ def _write_kind(name: str, template: str, page: str) -> None:
 @click.option("--of", **OF, help="What it measures: each column of a run, or each tensor of a checkpoint.")
 def verifier(quantity: str, of: str) -> None:
     """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
-    if (
-        not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity)
-        or len(quantity) > LONGEST
-        or keyword.iskeyword(quantity)
-    ):
-        remedy = f"write snake_case, as in expert_load; {SHORT}"
+    snake = re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity)
+    if not snake or len(quantity) > LONGEST or keyword.iskeyword(quantity):
+        remedy = f"write snake_case, as in expert_load; at most {LONGEST} characters"
         raise UsageError("name-form", f"{quantity!r} is no name of a quantity", remedy=remedy)
     root, row = _checkout(), quantity.title().replace("_", "")
     _require_free(root, quantity, Path("verifiers", f"{quantity}.yaml"))

@@ -20,6 +20,7 @@ from weighbridge.core import Json, UsageError, bare, bare_json, dumps, singular,
 F = TypeVar("F", bound=Callable[..., Any])
 Texts: TypeAlias = tuple[str, ...]  # of an option or argument that may be given again
 Paths: TypeAlias = tuple[Path, ...]
+Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]  # by a group of its arguments
 
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further
@@ -29,8 +30,8 @@ IN_ASCII = dict(
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 PATH = click.Path(path_type=Path)
-OF_LEDGER: Any = {"default": Path("evidence/ledger"), "show_default": True, "help": "The folder of the ledger."}
-LEDGER = click.option("--ledger", "folder", type=PATH, **OF_LEDGER)
+OF_LEDGER = "The folder of the ledger."
+LEDGER = click.option("--ledger", "folder", type=PATH, default="evidence/ledger", show_default=True, help=OF_LEDGER)
 
 
 class _Bundle(click.Path):
@@ -61,9 +62,9 @@ def verb(name: str, short: str, *examples: str, of: click.Group | None = None) -
     return verb_of
 
 
-def verbs(name: str, short: str, *examples: str) -> Callable[[F], click.Group]:
+def verbs(name: str, short: str, *examples: str, **more: Any) -> Callable[[F], click.Group]:
     """Make a group of commands of a function."""
-    return click.group(name, short_help=short, epilog=_to_copy(name, examples))
+    return click.group(name, short_help=short, epilog=_to_copy(name, examples), **more)
 
 
 def repeated(flag: str, name: str, metavar: str, text: str, **more: Any) -> Callable[[F], F]:

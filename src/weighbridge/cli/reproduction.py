@@ -26,8 +26,7 @@ NARROW = 'print(f"the reference in {dtype}: {{off(step(torch.{dtype}, torch.floa
 
 def finding_of(bundle: Bundle, gate: str, point: str) -> tuple[Finding, str]:
     """Return the finding that is meant, the first that did not pass, and its point, the first that it names."""
-    found = [one for one in bundle.findings if one.kind == KIND and gate in ("", one.gate)]
-    if not found:
+    if not (found := [one for one in bundle.findings if one.kind == KIND and gate in ("", one.gate)]):
         what = f"the bundle judged no gate of the kind {KIND}" + f" called {gate!r}" * bool(gate)
         raise UsageError("unknown-gate", what, where=str(bundle.path), remedy="`evidence show` lists its gates")
     one = next((one for one in found if one.verdict.offences), found[0])

@@ -31,6 +31,8 @@ OF_CONTRACT = "Show only the gates of this contract; a file is read as the contr
 EXEMPT = f"Show what is waived.  [default: {WAIVERS}, where there is one]"
 REQUIRED = "Demand that every required gate of this lane is decided by its evidence, and passed or is waived."
 FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
+OF_GATE = ("contract", "gate", "status", "diverged", "stale", "binds", "waits_for")
+OF_INSTANCE = ("status", "unverified", "stale", "reported")
 
 
 @click.group("status", short_help="Show the status of every gate.", invoke_without_command=True)
@@ -136,20 +138,17 @@ def _waived(gate: Gate, waivers: Waivers) -> Iterator[str]:
 
 
 def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
-    of_gate = ("contract", "gate", "status", "diverged", "stale", "binds", "waits_for")
     shown: list[Json] = []
     for gate in gates:
         instances: list[Json] = []
         for one in gate.instances:
-            at, name = one.standing, one.place.instance
-            evidence_at = utc(at.evidence_at) if at.evidence_at else ""
-            doubts: dict[str, Json] = {"unverified": one.unverified, "diverged": at.diverged, "stale": one.stale}
-            doubts["reported"] = one.reported
-            cause: dict[str, Json] = {"evidence_at": evidence_at, "bundle": at.bundle, "seq": at.seq}
-            came_to = {"status": one.status, "recorded": str(at.status), "not_applicable": one.unmeant}
-            instances.append({"instance": name, **came_to, **doubts, **cause})
+            at = one.standing
+            said: dict[str, Json] = {name: getattr(one, name) for name in OF_INSTANCE}
+            said |= {name: getattr(at, name) for name in ("diverged", "bundle", "seq")}
+            said |= {"instance": one.place.instance, "recorded": str(at.status), "not_applicable": one.unmeant}
+            instances.append(said | {"evidence_at": utc(at.evidence_at) if at.evidence_at else ""})
         beside: dict[str, Json] = {"waivers": list(_waived(gate, waivers)), "instances": instances}
-        shown.append({name: getattr(gate, name) for name in of_gate} | beside)
+        shown.append({name: getattr(gate, name) for name in OF_GATE} | beside)
     done, whole = overview.discharged(gates)
     met, waiting = overview.criteria(gates).items(), overview.blockers(gates).items()
     return {
@@ -169,9 +168,8 @@ def _known(contracts: overview.Contracts, gates: Sequence[Gate]) -> dict[str, di
         name: dict.fromkeys(gate.id for gate in contract.gates) for name, contract in contracts.items()
     }
     for gate in gates:
-        found.setdefault(gate.contract, {})[gate.gate] = {
-            DEFAULT if one.place.is_of_files else one.place.instance for one in gate.instances
-        } or None
+        recorded = {DEFAULT if one.place.is_of_files else one.place.instance for one in gate.instances}
+        found.setdefault(gate.contract, {})[gate.gate] = recorded or None
     return found
 
 
@@ -211,8 +209,7 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
 def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
     """Show every status change of GATE, oldest first, with its evidence, and what the gate needs next."""
     ledger, now, gates = found
-    mine = [one for one in gates if one.gate == gate and one.instances]
-    if not mine:
+    if not (mine := [one for one in gates if one.gate == gate and one.instances]):
         what = f"no gate {gate!r} is in the ledger{nearest(gate, {one.gate for one in gates if one.instances})}"
         raise UsageError("unknown-gate", what, where=str(ledger.root))
     causes = Causes(ledger=ledger, chains=ledger.chains())

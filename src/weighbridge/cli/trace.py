@@ -81,8 +81,7 @@ def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None) -> 
             trace = view.capture(inputs, computed_in)
             apart = view.noise(inputs, computed_in, None) or {}
             noise = {name: far if math.isfinite(far) else None for name, far in apart.items() if far}
-        files = view.digest() if view.origin is Origin.LIVE else {}
-        save(trace, replace(trace.facts, noise=noise, files=files), path)
+        save(trace, replace(trace.facts, noise=noise, files=view.digest() if view.origin is Origin.LIVE else {}), path)
     again = f"run twice, {len(noise)} points differ" if noise else "run twice with equal bits"
     tell([f"{out}: {len(trace.facts.order)} points in {trace.facts.dtype} on {_device(trace.facts)}; {again}"])
 
@@ -133,7 +132,6 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
         print_json({"file": file, "facts": plain(facts), "points": points})
         return
     tell([click.style(printable(f"{file}: trace"), bold=True)])
-    again = "not said" if noise is None else f"{len(noise)} points differ" if noise else "equal bits"
     needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
     lacking = " and no ".join(name for name, said in needed.items() if not said)
     origin = f"reported: {view.unwitnessed}" if view.unwitnessed else "live where it is bound by hand"
@@ -145,7 +143,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
         "points": str(len(facts.order)),
         "weights": f"{len(facts.weights)} digests" if facts.weights else "no digests, so they cannot be compared",
         "files": ", ".join(printable(name) for name in facts.files) or "none named",
-        "second run": again,
+        "second run": "not said" if noise is None else f"{len(noise)} points differ" if noise else "equal bits",
         "origin": f"synthetic: it names no {lacking}" if lacking else origin,
     }
     tell(f"  {name:<10} {said}" for name, said in shown.items())
@@ -198,8 +196,7 @@ def _parts(folder: Path, facts: Facts) -> list[tuple[str, Path]]:
     """Return the files of the points in the order of computing; refuse what is left over, missing or out of step."""
     parts: dict[str, list[tuple[int, Path]]] = {name: [] for name in facts.order}
     for path in sorted(folder.iterdir()):
-        found = PART.fullmatch(path.name)
-        if found is None:
+        if (found := PART.fullmatch(path.name)) is None:
             continue
         if found["point"] not in parts:
             what = f"{quoted(path.name)} is of no point that `order` names"
@@ -273,13 +270,12 @@ def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bo
     from weighbridge.forward.trace_file import open_trace
 
     first = open_trace(source)
-    answers = [_compared(first, open_trace(path), path) for path in others]
+    answers = [{"source": source, "import": path, **_compared(first, open_trace(path), path)} for path in others]
     if as_json:
-        print_json([{"source": source, "import": path, **one} for path, one in zip(others, answers, strict=True)])
-    else:
-        for path, answer in zip(others, answers, strict=True):
-            tell([click.style(printable(f"{source} -> {path}"), bold=True) + "   traces, bit by bit"])
-            tell(_lines(answer, everything=everything))
+        print_json(answers)
+    for answer in answers if not as_json else ():
+        tell([click.style(printable(f"{source} -> {answer['import']}"), bold=True) + "   traces, bit by bit"])
+        tell(_lines(answer, everything=everything))
     return ExitCode.PASSED if all(answer["same"] for answer in answers) else ExitCode.FAILED
 
 
@@ -289,11 +285,9 @@ def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
     if one.facts.tokens != other.facts.tokens:
         what = "the two traces are of other token sequences"
         raise SubjectError("inputs-differ", what, where=path, remedy="capture both with the same --tokens")
-    order = tuple(dict.fromkeys((*one.facts.order, *other.facts.order)))
     points: dict[str, dict[str, Json]] = {}
-    for name in order:
-        found = apart(one, other, name)
-        if found is None:
+    for name in dict.fromkeys((*one.facts.order, *other.facts.order)):
+        if (found := apart(one, other, name)) is None:
             shapes: list[Json] = [list(shape) if (shape := side.shape(name)) else None for side in (one, other)]
             points[name] = {"same": False, "shapes": shapes}
             continue
@@ -302,7 +296,7 @@ def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
         points[name] |= {field: getattr(found, field) for field in APART}
     both = set(one.facts.weights) & set(other.facts.weights)
     weights = sum(one.facts.weights[name] != other.facts.weights[name] for name in both)
-    first = next((name for name in order if not points[name]["same"]), None)
+    first = next((name for name, found in points.items() if not found["same"]), None)
     shared = {"on_both_sides": len(both), "differing": weights}
     return {"same": first is None, "first": first, "points": points, "weights": shared}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,7 @@ from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import INDENT, Row, bound_as, heading, run_told, status_word
+from weighbridge.report import INDENT, Row, bound_as, grouped, heading, run_told, status_word
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, report_of
 from weighbridge.report.terminal import blocks, signed, summary
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 RECORDED = "evidence"
 STDOUT = Path("-")
-NAMED = {"attach": "attached", "input": "inputs"}  # options whose values are called otherwise
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 OVERRIDE = "Override a parameter. No status changes then; a line under params: of a contract is for good."
 LACKING = "Accept that this host lacks what the gate requires."
@@ -56,13 +55,12 @@ SEALED = "Seal the text of a log, CSV or test report into the bundle, redacted."
 @click.option("--evidence", type=PATH, help=STORE)
 @click.option("--no-evidence", is_flag=True, help="Judge only: keep no bundle.")
 @click.option("--record", is_flag=True, help="Append status changes to the ledger.")
-@repeated("--attach", "attached", "ROLE=FILE", SEALED)
-@repeated("--input", "inputs", "ROLE=FILE", "Seal the digest of a corpus, tokenizer or configuration.")
+@repeated("--attach", "attach", "ROLE=FILE", SEALED)
+@repeated("--input", "input", "ROLE=FILE", "Seal the digest of a corpus, tokenizer or configuration.")
 @repeated("--report", "reports", "FORM:FILE", f"Write a report: {', '.join(FORMS)}; - prints it.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every finding whole, with its trials.")
 @as_json
-@click.pass_context
-def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose: bool, **_asked: object) -> None:
+def command(reports: Texts, *, as_json: bool, verbose: bool, **given: Any) -> None:
     """Check subjects against CONTRACTS, and write what was found into an evidence bundle.
 
     Example: weighbridge verify builtin:training-run --subject run=runs/a
@@ -72,7 +70,7 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
     Exit 0: passed; 1: a required gate failed; 2: invalid contract or usage; 3: a required gate is blocked; 4: error;
     5: nothing was shown.
     """
-    asked = _asked_for(context)
+    asked = _asked_for(given)
     files = _reports(reports, as_json=as_json)
     unsealed = None
     with options.progress() as show:
@@ -105,12 +103,8 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
     sys.exit(code)
 
 
-def _asked_for(context: click.Context) -> VerifyRequest:
-    given = context.params
-    record: bool = given["record"]
-    evidence: Path | None = given["evidence"]
-    lane: str = given["lane"]
-    project = None
+def _asked_for(given: Mapping[str, Any]) -> VerifyRequest:
+    record, evidence, lane, project = given["record"], given["evidence"], given["lane"], None
     if lane:
         from weighbridge.lanes.lanes import load_project, refuse_contracts
 
@@ -119,7 +113,7 @@ def _asked_for(context: click.Context) -> VerifyRequest:
     contracts = tuple(contracts_named(given["contracts"])) or (project.names(lane) if project else written_in())
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
-    needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]
+    needs = [name for name in ("record", "attach", "input", "evidence") if given[name]]
     if given["no_evidence"] and needs:
         what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
         raise UsageError("not-kept", what, remedy=f"leave out --no-evidence, or --{needs[0]}")
@@ -131,8 +125,8 @@ def _asked_for(context: click.Context) -> VerifyRequest:
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=None if given["no_evidence"] else evidence or (Path(RECORDED) if record else local()),
         ledger=(evidence or Path(RECORDED)) / "ledger",
-        attached=tuple(options.pairs(given["attached"], "attach")),
-        inputs=tuple(options.pairs(given["inputs"], "input")),
+        attached=tuple(options.pairs(given["attach"], "attach")),
+        inputs=tuple(options.pairs(given["input"], "input")),
         record=record,
         waivers=waivers_of(given["waivers"], dt.datetime.now(dt.UTC)),
         lane=lane,
@@ -172,14 +166,7 @@ def _write(path: Path, data: bytes) -> None:
         raise disk_error(problem, "the report", path) from None
 
 
-def lines_of(
-    results: Sequence[ContractResult],
-    report: Report,
-    asked: VerifyRequest,
-    *,
-    everything: bool = False,
-    columns: int | None = None,
-) -> Iterator[str]:
+def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest, **shown: Any) -> Iterator[str]:
     """Yield the lines of every result, where the evidence is, and last the table of what did not pass and the tally."""
     for result, suite in zip(results, report.suites, strict=True):
         contract, evaluation = result.loaded.contract, result.evaluation
@@ -195,9 +182,7 @@ def lines_of(
             yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
         for item in evaluation.bound:
             yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-        yield from blocks(
-            suite.rows, partial(_doubts, result.loaded, evaluation), everything=everything, columns=columns
-        )
+        yield from blocks(suite.rows, partial(_doubts, result.loaded, evaluation), **shown)
         yield ""
     for result in results:
         if result.bundle or asked.evidence is None:
@@ -214,22 +199,21 @@ def lines_of(
 
 def _moved(moves: Sequence[Move]) -> Iterator[str]:
     """Yield which statuses move, and which do not though there is a verdict, those that do alike in one line."""
-    alike: dict[str, list[str]] = {}
-    for move in moves:
-        if move.before == move.after and (move.code.startswith(QUIET) or move.moved):
-            continue
-        before = status_word(move.before, reported=move.was_reported)
-        after = status_word(move.after, reported=move.reported)
-        moved, change = "moved", f"{before} -> {after}"
-        why = f" ({move.says})" if move.code else ""
-        if move.before == move.after:
-            moved, change = "not moved", f"{move.code}: stays at {after}"
-            why = f" ({move.says}{f'; {move.remedy}' if move.remedy else ''})"
-        unnamed = move.place.instance == DEFAULT or move.place.is_of_files
-        instance = "" if unnamed else f"[{move.place.instance}]"
-        alike.setdefault(f"{moved}: {change}{why}", []).append(f"{move.place.gate}{instance}")
-    for change, places in alike.items():
+    told = (move for move in moves if move.before != move.after or not (move.code.startswith(QUIET) or move.moved))
+    for change, places in grouped(map(_move, told)).items():
         yield printable(f"{change}: {', '.join(places)}")
+
+
+def _move(move: Move) -> tuple[str, str]:
+    """Return how a status moves, or why it does not, and whose it is."""
+    unnamed = move.place.instance == DEFAULT or move.place.is_of_files
+    place = move.place.gate + ("" if unnamed else f"[{move.place.instance}]")
+    after = status_word(move.after, reported=move.reported)
+    if move.before == move.after:
+        remedy = f"; {move.remedy}" if move.remedy else ""
+        return f"not moved: {move.code}: stays at {after} ({move.says}{remedy})", place
+    before = status_word(move.before, reported=move.was_reported)
+    return f"moved: {before} -> {after}" + (f" ({move.says})" if move.code else ""), place
 
 
 def _doubts(loaded: LoadedContract, evaluation: Evaluation, row: Row) -> Iterator[str]:

@@ -25,7 +25,6 @@ from weighbridge.report.rows import report_of
 EXAMPLES = ("runs/a --contract c.yaml -- torchrun train.py", "runs/a --release 'lr fixed'")
 GRACE = "How long what is asked to end may take before it is killed."
 STOP_AT = "Stop at the first required gate that fails, or only write it down."
-EVIDENCE = "The folder for bundles.  [default: the project's .weighbridge]"
 
 
 @verb("watch", "Start a training run under a witness.", *EXAMPLES)
@@ -38,7 +37,7 @@ EVIDENCE = "The folder for bundles.  [default: the project's .weighbridge]"
 @click.option("--stop-at", type=click.Choice(("first", "never")), default="first", show_default=True, help=STOP_AT)
 @click.option("--resume", is_flag=True, help="Add a segment to the book of a run that is there.")
 @click.option("--release", "reason", metavar="REASON", help="Let a run that was stopped go on; starts nothing.")
-@click.option("--evidence", type=PATH, help=EVIDENCE)
+@click.option("--evidence", type=PATH, help="The folder for bundles.  [default: the project's .weighbridge]")
 def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> None:
     """Start CMD, which writes RUN, witness all that comes of it, and stop it at the first required gate that fails.
 
@@ -54,7 +53,13 @@ def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> Non
     demand_linux()
     run = run.resolve() if run.name in ("", "..") else Path(os.path.normpath(run))  # its book needs a name
     if reason is not None:
-        _release(run, reason, words)
+        from weighbridge.watch.book_file import release
+
+        if words or not reason.strip():
+            what = "--release starts nothing" if words else "--release needs a reason"
+            raise UsageError("release-form", what, remedy=f"weighbridge watch {run} --release REASON")
+        release(run, reason)
+        tell([printable(f"released: weighbridge watch {run} --resume -- CMD goes on")])
         return
     if not words:
         raise UsageError("no-command", "no command was given", remedy=f"weighbridge watch {run} -- CMD…")
@@ -66,16 +71,6 @@ def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> Non
         ledger=Path(RECORDED) / "ledger",
     )
     sys.exit(_watched(run, words, request, asked))
-
-
-def _release(run: Path, reason: str, words: Texts) -> None:
-    from weighbridge.watch.book_file import release
-
-    if words or not reason.strip():
-        what = "--release starts nothing" if words else "--release needs a reason"
-        raise UsageError("release-form", what, remedy=f"weighbridge watch {run} --release REASON")
-    release(run, reason)
-    tell([printable(f"released: weighbridge watch {run} --resume -- CMD goes on")])
 
 
 def _watched(run: Path, words: Texts, request: VerifyRequest, asked: dict[str, Any]) -> int:

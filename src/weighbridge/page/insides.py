@@ -12,8 +12,7 @@ from typing import Any
 from weighbridge.core import SubjectError, printable
 from weighbridge.evaluation.around_step import AROUND, COST, GROUPS, MOST, Autopsy, Layers, autopsy, named_step
 from weighbridge.evaluation.inspection import cells
-from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
-from weighbridge.page.heatmap import grids, heatmap
+from weighbridge.page.drawing import Line, Mark, Number, bars, curves, grids, heatmap, short
 from weighbridge.page.sources import Judged, Sources
 from weighbridge.page.tab import NOT_JUDGED, Part, Tab, said_by
 from weighbridge.run_logs.json_log import DIAGNOSTICS
@@ -127,6 +126,5 @@ def _rows(run: RunView) -> list[dict[str, Any]]:
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         return [row for row in rows if isinstance(row["step"], int) and isinstance(row["of"], str)]
     except (ValueError, KeyError, TypeError) as problem:
-        raise SubjectError(
-            "layer-rows", f"holds no row of a look inside ({problem})", where=DIAGNOSTICS, remedy=""
-        ) from None
+        what = f"holds no row of a look inside ({problem})"
+        raise SubjectError("layer-rows", what, where=DIAGNOSTICS, remedy="") from None

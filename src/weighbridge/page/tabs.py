@@ -12,8 +12,7 @@ from weighbridge.evaluation.around_step import Layers, layers_of
 from weighbridge.evaluation.inspection import at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import differences
-from weighbridge.page.drawing import Line, Mark, bars, curves, short
-from weighbridge.page.heatmap import heatmap
+from weighbridge.page.drawing import Line, Mark, bars, curves, heatmap, short
 from weighbridge.page.insides import insides, spike
 from weighbridge.page.sources import Judged, Sources, checked_by, courses_of, of_the_same
 from weighbridge.page.tab import NOT_JUDGED, WORST, Part, Tab, by_outcome, said_by
@@ -109,9 +108,8 @@ def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None
     counts = {"not finite": course.nan, "exactly 0": course.zeros, "missing": course.missing}
     absent = [f"{sum(found)} {word}" for word, found in counts.items() if any(found)]
     each = f"{course.rows} rows, {course.rows_each} to a place" if course.rows_each > 1 else f"{course.rows} rows"
-    said = [said_by(judged)]
-    said += [f"Bundle {bundle.id[:12]}."] if bundle else []
-    return " ".join((f"{course.column}: {', '.join((each, *absent))}.", *said))
+    of_bundle = f" Bundle {bundle.id[:12]}." if bundle else ""
+    return f"{course.column}: {', '.join((each, *absent))}. {said_by(judged)}{of_bundle}"
 
 
 def _line(course: StepCourse, name: str) -> Line:
@@ -155,8 +153,7 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
     caption += "From layers.jsonl of --run, which "
     caption += "the gates above read." if of_tensors else NOT_SEALED
     picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
-    parts = (Part(picture=picture, caption=caption), *_bars_of(layers, judged))
-    return Tab(**named, more=more, parts=parts)
+    return Tab(**named, more=more, parts=(Part(picture=picture, caption=caption), *_bars_of(layers, judged)))
 
 
 def _bars_of(layers: Layers, judged: Sequence[Judged]) -> Iterator[Part]:
@@ -270,9 +267,7 @@ def _changed(given: Sources) -> Tab:
             picture = curves(name, promised_unit(name), lines, marks)
             answers.append((math.inf if at is None else at, f"{name}: {said}"))
             parts.append(Part(picture=picture, caption=f"{name}: {said} {NOT_JUDGED}"))
-        said_here, said_there = (
-            dict(stated(run.facts)) if run and given.run else {} for run in (given.run, given.base)
-        )
+        said_here, said_there = [dict(stated(one.facts)) for one in (given.run, given.base)] if given.run else ({}, {})
         names = [one for one in {**said_there, **said_here} if said_here.get(one) != said_there.get(one)]
         if facts := tuple((one, show(said_there.get(one)), show(said_here.get(one))) for one in names):
             head = ("fact", given.base_name, "this run")

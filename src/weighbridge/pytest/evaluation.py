@@ -7,24 +7,18 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import pytest
 
-from weighbridge.core import uncommanded
-from weighbridge.evaluation.runner import EvaluationSession
+from weighbridge.contract.load import LoadedContract
+from weighbridge.core import Finding, uncommanded
+from weighbridge.evaluation.binding import Binding
+from weighbridge.evaluation.runner import Evaluation, EvaluationSession
 from weighbridge.evaluation.verification import keep
 from weighbridge.evidence.redact import own_key, redactor_here
 from weighbridge.report import Row, finding_text
 from weighbridge.report.terminal import block
-
-if TYPE_CHECKING:
-    import pytest
-
-    from weighbridge.contract.load import LoadedContract
-    from weighbridge.core import Finding
-    from weighbridge.evaluation.binding import Binding
-    from weighbridge.evaluation.runner import Evaluation
 
 AS_HERE = re.compile(r" \(under pytest [^)]*\)")
 OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence|waivers)\b")
@@ -47,9 +41,8 @@ def summary(finding: Finding, evaluation: Evaluation, excused: str = "", *, ever
     """Return what a gate came to, in lines."""
     title = evaluation.contract.gate(finding.gate).title
     row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)
-    return under_pytest(
-        click.unstyle("\n".join(block(row, everything=everything))), (one.target for one in evaluation.bound)
-    )
+    text = click.unstyle("\n".join(block(row, everything=everything)))
+    return under_pytest(text, (one.target for one in evaluation.bound))
 
 
 def under_pytest(text: str, targets: Iterable[str] = ()) -> str:

@@ -11,19 +11,15 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from weighbridge.contract.load import load_contract
-from weighbridge.core import GateDecl, Outcome, Severity, SubjectKind, WeighbridgeError, nearest, printable
+from weighbridge.contract.load import LoadedContract, load_contract
+from weighbridge.core import Excuses, GateDecl, Outcome, Severity, SubjectKind, WeighbridgeError, nearest, printable
 from weighbridge.evaluation.binding import Binding
 from weighbridge.judging.requests import DEFAULT
-
-if TYPE_CHECKING:
-    from weighbridge.contract.load import LoadedContract
-    from weighbridge.core import Excuses
 
 KIND = "test-report"
 ROWS = "weighbridge-gates-of-tests"  # what a worker of pytest-xdist hands over
@@ -191,6 +187,5 @@ def junit(gate: str, tests: Mapping[str, tuple[str, str]]) -> bytes:
         case = ET.SubElement(suite, "testcase", classname=".".join((module, *names[:-1])))
         case.set("name", printable((names or [module])[-1] + bracket + parameters))
         if ELEMENTS[outcome]:
-            lines = why.splitlines()
-            ET.SubElement(case, ELEMENTS[outcome], message=printable(lines[0] if lines else outcome))
+            ET.SubElement(case, ELEMENTS[outcome], message=printable(next(iter(why.splitlines()), outcome)))
     return bytes(ET.tostring(suite, encoding="utf-8", xml_declaration=True))

@@ -5,6 +5,7 @@ Loaded by every pytest on the machine, so it imports nothing of ours until a fil
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Container, Generator, Iterable
@@ -91,9 +92,8 @@ def pytest_make_collect_report(
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Merge what a worker of pytest-xdist ran of the marked tests."""
-    output = getattr(node, "workeroutput", {})
-    if "weighbridge-gates-of-tests" in output:
-        marked_tests(node.config).merge(output["weighbridge-gates-of-tests"])
+    if (rows := getattr(node, "workeroutput", {}).get("weighbridge-gates-of-tests")) is not None:
+        marked_tests(node.config).merge(rows)
 
 
 def marked_tests(config: pytest.Config) -> MarkedTests:
@@ -129,8 +129,6 @@ class Gates:
     @cached_property
     def waivers(self) -> Waivers:
         """Return the waivers that were named, or that lie in the root folder; read when a contract is collected."""
-        import datetime as dt
-
         from weighbridge.lanes.waivers import waivers_of
 
         return waivers_of(self.config.getoption("--gate-waivers"), dt.datetime.now(dt.UTC), self.config.rootpath)
@@ -192,8 +190,7 @@ class Gates:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what a gate came to."""
-        outcome = dict(report.user_properties).get(OUTCOME)
-        if report.when == "call" and outcome:
+        if report.when == "call" and (outcome := dict(report.user_properties).get(OUTCOME)):
             self.outcomes[str(outcome)] += 1
 
     @pytest.hookimpl(tryfirst=True)
@@ -235,7 +232,6 @@ class ContractFile(pytest.File):
     loaded: LoadedContract
     params: frozenset[str]
     bound: tuple[Binding, ...]
-    _evaluation: Evaluation | None = None
 
     def collect(self) -> Iterable[GateItem]:
         """Load the contract, and name its gates."""
@@ -276,16 +272,14 @@ class ContractFile(pytest.File):
             kept = [f"{name}={root / target if (root / target).exists() else target}" for name, _, target in pairs]
         return [text for text in (*kept, *typed) if _name(text) in names]
 
+    @cached_property
     def evaluation(self) -> Evaluation:
         """Return what the selected gates of the contract came to, measured once."""
-        if self._evaluation is None:
-            from weighbridge.pytest.evaluation import evaluate
+        from weighbridge.pytest.evaluation import evaluate
 
-            selected = [item.key for item in self.session.items if isinstance(item, GateItem) and item.parent is self]
-            gates = self.loaded.contract.gates
-            on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in gates}
-            self._evaluation = evaluate(self.config, self.loaded, self.bound, on)
-        return self._evaluation
+        selected = [item.key for item in self.session.items if isinstance(item, GateItem) and item.parent is self]
+        on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in self.loaded.contract.gates}
+        return evaluate(self.config, self.loaded, self.bound, on)
 
 
 class GateItem(pytest.Item):
@@ -305,7 +299,7 @@ class GateItem(pytest.Item):
         gates = gates_of(self.config)
         if gates.refused:
             raise NotPassedError(gates.refused)
-        evaluation = self.parent.evaluation()
+        evaluation = self.parent.evaluation
         finding = next(one for one in evaluation.findings if (one.gate, one.instance) == self.key)
         outcome = finding.verdict.outcome
         self.user_properties.append((OUTCOME, str(outcome)))

@@ -7,22 +7,11 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from weighbridge.core import (
-    ExitCode,
-    Finding,
-    Outcome,
-    Severity,
-    Status,
-    TrialResult,
-    Unmeasured,
-    model,
-    printable,
-    singular,
-)
+from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, model, printable, singular
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.judging.requests import DEFAULT, RUN_FACTS
 from weighbridge.quantities.base import rows_of
@@ -31,6 +20,8 @@ from weighbridge.quantities.facts import Fact
 if TYPE_CHECKING:
     from weighbridge.cards.words import CodeCard
 
+K = TypeVar("K")
+V = TypeVar("V")
 LISTED, NAMED = 8, 3  # lines of a finding, and names of what is alike
 ENOUGH = "would pass with"
 HINTS = {"cause": "likely cause", "knob": "try first", "look": "look at"}  # by the field of a card
@@ -112,10 +103,6 @@ class Row:
         """Return what makes the outcome count otherwise than it stands."""
         return [printable(why) for why in (self.excused, self.unexcused, self.elsewhere, self.unexpected) if why]
 
-    @property
-    def _says_no_cause(self) -> bool:
-        return self.outcome is Outcome.FAIL and "cause" not in dict(self.said.helps)
-
     def lines(self, *, everything: bool = False, alone: bool = True) -> list[str]:
         """Return what there is to say of the finding but its hints, eight lines at most of what it found.
 
@@ -123,12 +110,13 @@ class Row:
         """
         uncounted = self.finding.uncounted if alone else None
         otherwise = (f"{UNCOUNTED} {uncounted.outcome} {line}" for line in self.said.uncounted) if uncounted else ()
+        without = self.why and self.outcome is Outcome.FAIL and "cause" not in dict(self.said.helps)
         lines = (
             *self.remarks,
             *(self.said.lines if everything else capped(self.said.brief)),
             *capped([*otherwise], 2),
             *([self.said.besides] if self.said.besides else []),
-            *([f"why it is asked: {self.why}"] if self.why and self._says_no_cause else []),
+            *([f"why it is asked: {self.why}"] if without else []),
             *([f"{ENOUGH}: {self.said.enough}"] if self.said.enough else []),
         )
         return [*map(singular, lines)]
@@ -136,7 +124,7 @@ class Row:
 
 def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> FindingText:
     """Return a finding in words, from the card of its kind."""
-    from weighbridge.cards.words import besides, code_card, fill, gate_words, numbers, render, said_of
+    from weighbridge.cards.words import code_card, fill, gate_words, numbers, render, said_of
 
     card, verdict = gate_words(finding.kind), finding.verdict
     words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
@@ -149,7 +137,7 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
         cast = all(one.get("mechanism") == "value-cast" for one in wrong)
         figures |= {"allow": "`allow:`"} if cast else {"policy": meant}
     item = measured.get(str(verdict.figures.get("measurement", "")))
-    missing = item if isinstance(item, (Unmeasured, model.Faulted)) and item.code == verdict.code else None
+    missing = item if isinstance(item, (model.Unmeasured, model.Faulted)) and item.code == verdict.code else None
     hinted = [("", printable(missing.remedy))] if missing and missing.remedy else []
     lines = (printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict))
     brief = lines
@@ -162,7 +150,7 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
         lines=lines,
         brief=brief,
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
-        besides=besides(card, verdict),
+        besides=fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else "",
         enough=fill(words.enough, figures) if words and words.enough else "",
         helps=_rarely_logged(verdict, measured) or tuple(_helps(words, verdict, figures) if words else hinted),
         trials=trials_summary(finding.trials),
@@ -177,21 +165,16 @@ WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
 
 def by_cause(said: Iterable[tuple[str, str]], of: int, noun: str, alone: int = 2) -> Iterator[str]:
     """Yield the line of each place; where so many as are not left `alone` have one cause, one line for all of them."""
-    groups: dict[str, list[tuple[str, str, str]]] = {}
     stripped = ((place, line, line.removeprefix(f"{printable(place)}: ")) for place, line in said)
     each = [(place, line, WHOLE.sub("every element explained", cause)) for place, line, cause in stripped]
     near = Counter(NUMBER.sub("", cause) for *_, cause in each if noun == "tensors")
-    for one in each:
-        key = NUMBER.sub("", one[2])
-        groups.setdefault(key if near[key] >= max(alone, NEARLY) else one[2], []).append(one)
-    for alike in groups.values():
+    keys = ((NUMBER.sub("", one[2]), one) for one in each)
+    for alike in grouped((key if near[key] >= max(alone, NEARLY) else one[2], one) for key, one in keys).values():
         first, line, cause = alike[0]
         if len(alike) < alone or line == cause:
             yield from dict.fromkeys(line for _, line, _ in alike)
             continue
-        names: dict[str, list[str]] = {}
-        for place, *_ in alike:
-            names.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", place), []).append(place)
+        names = grouped((re.sub(r"(?<=\.)\d+(?=\.)", "*", place), place) for place, *_ in alike)
         named = [printable(one[0] if len(one) == 1 else f"{len(one)} {name}") for name, one in names.items()]
         many = f"{len(alike)} of {of}" if of >= len(alike) else len(alike)
         of_first = f", first {printable(first)}" * any(one[2] != cause for one in alike)
@@ -247,6 +230,14 @@ def trials_summary(trials: Sequence[model.Trial]) -> str:
     return "" if not trials else f"{summary}, {untried} untried" if untried else summary
 
 
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return all that goes with each key, in the order in which they come."""
+    groups: dict[K, list[V]] = {}
+    for key, one in pairs:
+        groups.setdefault(key, []).append(one)
+    return groups
+
+
 def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
     """Return the first lines and how many more there are."""
     more = len(lines) - limit
@@ -260,9 +251,9 @@ INDENT = " " * 4
 
 def status_word(status: str | None, *, reported: bool = False) -> str:
     """Return a status as a terminal shows it: what is PARTIAL by a run that recorded itself is reported."""
-    words = {Status.PARTIAL_ALGORITHM_LEVEL: "reported" if reported else "fixture only"}
-    words[Status.ACTIVE_WITH_LIVE_EVIDENCE] = "live"
-    return next((word for of, word in words.items() if of == status), status or "none")
+    if status == Status.PARTIAL_ALGORITHM_LEVEL:
+        return "reported" if reported else "fixture only"
+    return "live" if status == Status.ACTIVE_WITH_LIVE_EVIDENCE else status or "none"
 
 
 def heading(contract: model.Contract, subjects: Sequence[str]) -> str:
@@ -297,21 +288,6 @@ def run_told(facts: model.Measured | None) -> Iterator[str]:
         said = [f"{name}: {found[name].value}" for name in RUN_FACTS if name in found]
         said += [f"contradicted: {why}" for why in found["ended"].contradicted_by]
         yield f"{INDENT}{printable(', '.join(said))}"
-
-
-def outcome_line(finding: Finding, title: str) -> str:
-    """Return the line that says what a gate came to."""
-    return f"{outcome_word(finding.verdict.outcome)} {gate_named(finding)}  {printable(title)}"
-
-
-def outcome_word(outcome: Outcome, width: int = 8) -> str:
-    """Return an outcome in its colour."""
-    return click.style(f"{outcome:<{width}}", fg=COLOURS[outcome], bold=True)
-
-
-def gate_named(finding: Finding) -> str:
-    """Return a gate's name as it is shown, and that it is advisory."""
-    return printable(gate_name(finding)) + " (advisory)" * (finding.severity is Severity.ADVISORY)
 
 
 def gate_name(finding: Finding) -> str:

@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
@@ -17,7 +17,7 @@ from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.gates.value_preservation import RANK, Class
 from weighbridge.model_config.model_defaults import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
-from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text
+from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text, grouped, verdict_lines
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
 Passes: TypeAlias = Callable[[Fields], bool]
@@ -57,15 +57,15 @@ def comparison_lines(
     """Yield what broke, worst first, what remains by class, and the answer; `tensors` is a glob of names to list."""
     evaluation, rows = one.evaluation, one.pairs
     finding, _ = evaluation.findings
+    figures: Any = finding.verdict.figures
     last = click.style(answer(one), fg=COLOURS[outcome(evaluation)], bold=True)
     if headers and finding.verdict.code == "not-compared":
         yield "  stored dtypes and shapes are what was meant; content was not compared"
         yield from (*_configuration(one, everything=everything), last)
         return
     if finding.verdict.outcome is Outcome.PASS:
-        elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
-        assert isinstance(found, Sequence)
-        yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=elements, classes=", ".join(map(str, found)))
+        classes = ", ".join(map(str, figures["classes"]))
+        yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=figures["elements"], classes=classes)
     else:
         said = finding_text(finding, evaluation.measured)
         alone = len(finding.verdict.offences) + 1 if everything else MANY
@@ -80,8 +80,7 @@ def comparison_lines(
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
-    noted = finding.verdict.figures.get("beside") or ()
-    assert isinstance(noted, Sequence)
+    noted = figures.get("beside") or ()
     yield from (f"  not read: {printable(str(one))}" for one in (noted if everything else capped([*map(str, noted)])))
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows, passes))
@@ -91,8 +90,7 @@ def comparison_lines(
         counts = Counter(one.classes.values())
         yield "  " + ", ".join(f"{counts[name]} {name}" for name in (*map(str, Class), NOT_COMPARED) if counts[name])
     yield from (f"  {count} {UNSHOWN}: {what}" for what, count in one.dropped.items())
-    lost = losses(one)
-    if lost:
+    if lost := losses(one):
         yield f"  lost: {lost}"
     yield from _configuration(one, everything=everything)
     if options := _meant(one):
@@ -103,13 +101,12 @@ def comparison_lines(
 def _meant(one: ImportComparison) -> str:
     (finding, configuration), limits = one.evaluation.findings, one.policy.limits
     options: list[str] = []
-    if finding.verdict.outcome is Outcome.FAIL or (
-        finding.verdict.outcome is Outcome.PASS and one.lossy and one.policy.why
-    ):
+    passed = finding.verdict.outcome is Outcome.PASS
+    if finding.verdict.outcome is Outcome.FAIL or (passed and one.lossy and one.policy.why):
         policy = policy_that_passes(one.evaluation, one.gate, finding.instance, finding.verdict)
         alone = f"--policy {policy}" if [*limits] == ["policy"] else f"`policy: {policy}` in the file of --policy"
         options = [alone] if policy else []
-    if finding.verdict.outcome is not Outcome.PASS and not options:
+    if not passed and not options:
         return ""
     if configuration.verdict.outcome is Outcome.FAIL:  # judged field by field, so it passes without those that differ
         known = {*_lost(configuration), *_grown(one.evaluation, configuration)}
@@ -155,8 +152,7 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
     from weighbridge.mapping.gguf_rules import rules
 
     plans = " ".join(one.at for one in evaluation.measured.values() if isinstance(one, Measurement))
-    offences = evaluation.findings[0].verdict.offences
-    found = [(one.place, {one.code, one.figures.get("mechanism")}) for one in offences]
+    found = [(one.place, {one.code, one.figures.get("mechanism")}) for one in evaluation.findings[0].verdict.offences]
     for fault in rules().faults if found else ():
         known = any(fault.found in how and re.fullmatch(fault.names, place) for place, how in found)
         if known and any(f"gguf:auto ({family})" in plans for family in fault.of):
@@ -217,7 +213,6 @@ BESIDES = {
 def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[str]:
     evaluation, names = compared.evaluation, compared.uncompared
     tensors, finding = evaluation.findings
-    figures = finding.verdict.figures
     unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
     if finding.verdict.code == "config-none" or unreadable:  # the file itself, named with its tensors
         return
@@ -235,18 +230,14 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
         found = [*lines, *(words.format(", ".join(names)) for words, names in known if names), *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
-        besides = figures.get(name) if name != "not_compared" or everything else ()
-        assert besides is None or isinstance(besides, Sequence)
-        named = besides or () if everything or name != "harmless" else _by_reason([*map(str, besides or ())])
+        besides: Any = finding.verdict.figures.get(name) or () if name != "not_compared" or everything else ()
+        named = besides if everything or name != "harmless" else _by_reason([*map(str, besides)])
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in named]
         yield from (lines if everything else capped(lines, LISTED))
 
 
 def _by_reason(keys: Sequence[str]) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
-    for key, _, why in (one.rpartition(" (") for one in keys):
-        reasons.setdefault(why, []).append(key)
-    for why, alike in reasons.items():
+    for why, alike in grouped((why, key) for key, _, why in (one.rpartition(" (") for one in keys)).items():
         named = ", ".join(capped(alike, NAMED)) + (" (--all)" if len(alike) > NAMED else "")
         yield f"{len(alike)} keys ({why}: {named}" if len(alike) > 1 else f"{alike[0]} ({why}"
 
@@ -265,9 +256,7 @@ def unmapped(one: ImportComparison) -> str:
 
 def _by_cause(finding: Finding, tensors: str, alone: int, without: Collection[str] = ()) -> Iterator[str]:
     """Yield a line a tensor, the worst first; where so many as are not left alone have one cause, a line for all."""
-    from weighbridge.cards.words import gate_words, render
-
-    lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
+    lines = zip(finding.verdict.offences, verdict_lines(finding.kind, finding.verdict), strict=True)
     matching = [pair for pair in lines if pair[0].code not in without and fnmatch.fnmatchcase(pair[0].place, tensors)]
     said = ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0])))
     yield from by_cause(said, finding.verdict.of, "tensors", alone)
@@ -292,20 +281,15 @@ def mapped(evaluation: Evaluation) -> Iterator[str]:
 def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[str]:
     from weighbridge.cards.words import fill
 
-    for row in one.pairs:
-        if fnmatch.fnmatchcase(row.name, tensors):
-            shape = row.candidate_shape or row.source_shape
-            made = f", {row.transform}" if row.transform else ""
-            words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
-            dtypes = {"old": row.source_dtype or "nothing", "new": _type(row)}
-            yield fill(
-                words, {"found": one.classes[row.name], "name": row.name, **dtypes, "shape": shape, "made": made}
-            )
-            found = moments.get(row.name)
-            if found is not None and found.source:
-                pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
-                changes = {name: ["none" if one is None else f"{one:.6g}" for one in both] for name, *both in pairs}
-                yield " " * 16 + ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())
+    for row in (row for row in one.pairs if fnmatch.fnmatchcase(row.name, tensors)):
+        shape, made = row.candidate_shape or row.source_shape, f", {row.transform}" if row.transform else ""
+        said: Fields = {"found": one.classes[row.name], "name": row.name, "shape": shape, "made": made}
+        dtypes = {"old": row.source_dtype or "nothing", "new": _type(row)}
+        yield fill("{found:13} {name}: {old} -> {new} [{shape}]{made}", {**said, **dtypes})
+        if (found := moments.get(row.name)) and found.source:
+            pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
+            changes = {name: ["none" if one is None else f"{one:.6g}" for one in both] for name, *both in pairs}
+            yield " " * 16 + ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())
 
 
 def answer(one: ImportComparison) -> str:

@@ -13,12 +13,12 @@ from weighbridge.report.rows import Report
 FORMS: Final[Mapping[str, str]] = {
     "json": "machine.document",
     "jsonl": "machine.lines",
-    "junit": "junit.suites",
-    "sarif": "sarif.log",
+    "junit": "as_tests.suites",
+    "sarif": "code_scanning.log",
     "github": "github.commands",
-    "gitlab": "gitlab.issues",
-    "markdown": "markdown.page",
-    "tap": "tap.points",
+    "gitlab": "code_scanning.issues",
+    "markdown": "github.page",
+    "tap": "as_tests.points",
 }
 
 

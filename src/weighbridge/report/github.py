@@ -1,4 +1,4 @@
-"""A report in GitHub Actions: annotations, which are commands on standard output, and the step summary, a file."""
+"""A report on GitHub: annotations, which are commands on standard output, and Markdown, for a summary or a comment."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from pathlib import Path
 
 from weighbridge.contract.load import BUILTIN
 from weighbridge.core import ContractError, WeighbridgeError, printable
-from weighbridge.report import Level, gate_name
-from weighbridge.report.markdown import escaped, page
-from weighbridge.report.rows import Report, shown
+from weighbridge.report import Level, Row, gate_name
+from weighbridge.report.rows import Report, Suite, shown
 
 CAP = 10  # annotations a level and step that GitHub shows
 SUMMARY = 1 << 20  # bytes of a step's summary
+COMMENT = 65_536  # characters that GitHub takes in a comment; counted in bytes here, which are never fewer
+MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|&~$@:])")
+SPARE = 200  # for what is said at the end
 PLACE = re.compile(r"(?P<file>.+?)(:(?P<line>\d+))?(:(?P<column>\d+))?", re.DOTALL)
 
 
 def annotation(level: Level, title: str, text: str, at: tuple[str, int, int] = ("", 0, 0)) -> str:
     """Return the command for one remark at a line of a file of the repository; without such a file at the run."""
-    place = {**dict(zip(("file", "line", "col"), at, strict=True)), "title": title}
-    if at[0].startswith((BUILTIN, "../")):
-        place = {"title": title}
-    given = (f"{key}={_escaped(str(value), property_too=True)}" for key, value in place.items() if value)
-    return f"::{level} {','.join(given)}::{_escaped(text)}\n"
+    place = {} if at[0].startswith((BUILTIN, "../")) else dict(zip(("file", "line", "col"), at, strict=True))
+    named = {**place, "title": title}.items()
+    given = (f"{key}={_in_command(str(value), property_too=True)}" for key, value in named if value)
+    return f"::{level} {','.join(given)}::{_in_command(text)}\n"
 
 
 def commands(report: Report) -> str:
@@ -62,9 +63,8 @@ def capped(found: Sequence[tuple[Level, str]]) -> str:
     return "".join(kept)
 
 
-def _escaped(text: str, *, property_too: bool = False) -> str:
-    signs = "%\r\n:," if property_too else "%\r\n"
-    return "".join(f"%{ord(char):02X}" if char in signs else char for char in text)
+def _in_command(text: str, *, property_too: bool = False) -> str:
+    return re.sub("[%\r\n:,]" if property_too else "[%\r\n]", lambda sign: f"%{ord(sign[0]):02X}", text)
 
 
 def summarise(report: Report) -> None:
@@ -90,3 +90,58 @@ def _append(path: Path, text: str) -> None:
     if _held(path) + len(data) <= SUMMARY:
         with contextlib.suppress(OSError), path.open("ab") as file:  # the log has all of it, and the exit code is right
             file.write(data)
+
+
+def page(report: Report, limit: int = COMMENT) -> str:
+    """Return the report in at most so many bytes."""
+    rows = sorted(report.rows, key=lambda pair: list(Level).index(pair[1].level))
+    head = [f"### weighbridge: {escaped(report.tally)}", ""]
+    head += [f"**{report.nothing_shown}**", ""] if report.nothing_shown else []
+    head += [f"{escaped(f'{suite.contract} {suite.version}')}: {_cell(suite.checked)}\n" for suite in report.suites]
+    head += ["| outcome | gate | promise | found | contract |", "|---|---|---|---|---|"]
+    evidence = [f"evidence of {escaped(suite.contract)}: {escaped(suite.bundle)}\n" for suite in report.suites]
+    left = limit - SPARE - sum(_size(line) for line in (*head, *evidence))
+    table, left = _fitting((_line(suite, row) for suite, row in rows), len(rows), left)
+    bad = [row for _, row in rows if row.level is not Level.NONE]
+    found, _ = _fitting(map(_found, bad), len(bad), left)
+    return "\n".join((*head, *table, "", *found, *evidence))
+
+
+def escaped(text: str) -> str:
+    """Return a text from outside as Markdown shows it letter by letter."""
+    return MARKUP.sub(r"\\\1", printable(text))
+
+
+def _fitting(parts: Iterable[str], many: int, left: int) -> tuple[list[str], int]:
+    kept: list[str] = []
+    for part in parts:
+        if (size := _size(part)) > left:
+            return [*kept, f"\n+{many - len(kept)} more\n"], 0
+        kept.append(part)
+        left -= size
+    return kept, left
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="replace")) + 1
+
+
+def _line(suite: Suite, row: Row) -> str:
+    besides = "excused" if row.excused else "unexpected" if row.unexpected else ""
+    besides = besides or ("advisory" if row.level is Level.WARNING else "")
+    outcome = f"{row.outcome} ({besides})" if besides else str(row.outcome)
+    cells = (gate_name(row.finding), row.title, row.lines()[0], f"{suite.contract} {suite.version}")
+    return f"| {' | '.join((outcome, *map(_cell, cells)))} |"
+
+
+def _cell(text: str) -> str:
+    return escaped(text).replace("\\@", "@<!-- -->")  # an escaped @ still mentions
+
+
+def _found(row: Row) -> str:
+    lines = "\n".join((row.title, *(f"  {line}" for line in (*row.lines(), *row.said.hints))))
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", lines)), default=0))
+    # Inside an element, Markdown's own escapes would be shown.
+    name = "".join(f"&#{ord(one)};" if one in "&<>\"'`*_@[]:|#~" else one for one in printable(gate_name(row.finding)))
+    head = f"<details><summary><b>{row.outcome}</b> {name}</summary>"
+    return f"{head}\n\n{_cell(row.file)}:{row.line}\n\n{fence}text\n{lines}\n{fence}\n\n</details>\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.contract.document import DIALECT
-from weighbridge.core import ExitCode, Finding, Json, Outcome, Severity, TrialResult, bare_json, dumps
+from weighbridge.core import ExitCode, Json, Outcome, Severity, TrialResult, bare_json, dumps
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.report import HINTS, FindingText, Level, Row
 from weighbridge.report.rows import Report, Suite
@@ -39,14 +39,15 @@ def row_json(row: Row) -> dict[str, Json]:
     """Return a finding with its words, its place, and what it means for the exit code."""
     of_row = ("title", "level", "file", "line", "column", "excused", "elsewhere", "unexpected")
     more: dict[str, Json] = {name: getattr(row, name) for name in of_row}
-    return finding_json(row.finding, row.said, row.looked_at) | more | {"seconds": round(row.seconds, 3)}
+    return finding_json(row) | more | {"seconds": round(row.seconds, 3)}
 
 
-def finding_json(finding: Finding, said: FindingText, looked_at: Mapping[str, Json]) -> dict[str, Json]:
+def finding_json(row: Row) -> dict[str, Json]:
     """Return a finding with its words, and what it looked at."""
+    said = row.said
     words: dict[str, Json] = {"says": said.lines, "uncounted_says": said.uncounted, "besides": said.besides}
     words |= {"enough_says": said.enough, "hints": dict(hints_by_word(said)), "trials_told": said.trials}
-    return finding_to_json(finding) | words | {"looked_at": dict(looked_at)}
+    return finding_to_json(row.finding) | words | {"looked_at": dict(row.looked_at)}
 
 
 def hints_by_word(said: FindingText) -> Mapping[str, tuple[str, ...]]:
@@ -55,9 +56,8 @@ def hints_by_word(said: FindingText) -> Mapping[str, tuple[str, ...]]:
 
 
 def _suite_json(suite: Suite) -> dict[str, Json]:
-    bundle = {"bundle": suite.bundle, "bundle_id": suite.bundle_id}
-    contract = {"contract_digest": suite.digest, "contract_file": suite.file}
-    return {"contract": suite.contract, "version": suite.version, "checked": suite.checked, **contract, **bundle}
+    about = {name: getattr(suite, name) for name in ("contract", "version", "checked", "bundle", "bundle_id")}
+    return about | {"contract_digest": suite.digest, "contract_file": suite.file}
 
 
 TEXT, TEXTS, COUNT = {"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "integer"}
@@ -80,8 +80,7 @@ def report_schema(form: str) -> dict[str, Any]:
     finding |= {"severity": _one_of(Severity), "level": _one_of(Level), "seconds": SECONDS, "facts": {"type": "object"}}
     finding |= dict.fromkeys(("kind_version", "line", "column"), COUNT)
     finding |= dict.fromkeys(("says", "uncounted_says"), TEXTS)
-    finding |= {"trials": {"type": "array", "items": trial}}
-    finding["hints"] = _closed(dict.fromkeys(HINTS, TEXTS))
+    finding |= {"trials": {"type": "array", "items": trial}, "hints": _closed(dict.fromkeys(HINTS, TEXTS))}
     looked = {"column": {"type": ["string", "null"]}, **dict.fromkeys(("from_step", "to_step"), NUMBER)}
     finding["looked_at"] = _closed({**looked, "places": TEXTS})
     finding |= {"uncounted": {"anyOf": [{"type": "null"}, _closed(verdict)]}}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
@@ -14,6 +14,7 @@ from weighbridge.judging.requests import looked_at
 from weighbridge.report import Row, checked, finding_text, tally
 
 if TYPE_CHECKING:
+    from weighbridge.core import Contract, Finding, Measured
     from weighbridge.evaluation.verification import ContractResult
     from weighbridge.evidence.bundle import Bundle
 
@@ -61,8 +62,7 @@ class Report:
     @property
     def tally(self) -> str:
         """Return how many gates came to what, and the exit code."""
-        excused = sum(bool(row.excused) for _, row in self.rows)
-        return tally([row.finding for _, row in self.rows], self.code, excused)
+        return tally([row.finding for _, row in self.rows], self.code, sum(bool(row.excused) for _, row in self.rows))
 
     @property
     def nothing_shown(self) -> str:
@@ -78,25 +78,13 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
         contract, rows = loaded.contract, []
         for finding in evaluation.findings:
             at, place = loaded.gate_at(finding.gate), (finding.gate, finding.instance)
-            gate = contract.gate(finding.gate)
             excused = excuses.of(contract.id, finding)
             known = finding.gate in excuses.expect_blocked and finding.verdict.outcome is Outcome.BLOCKED
-            row = Row(
-                finding=finding,
-                title=printable(gate.title),
-                why=printable(gate.why),
-                said=finding_text(finding, evaluation.measured),
-                file=shown(at.file),
-                line=at.line,
-                column=at.column,
-                excused=excused,
-                unexcused=NOT_OF_HOST if known and not excused else "",
-                elsewhere=result.elsewhere.get(place, ""),
-                unexpected=UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else "",
-                seconds=evaluation.seconds.get(place, 0.0),
-                looked_at=looked_at(contract, finding, evaluation.measured),
-            )
-            rows.append(row)
+            about: dict[str, Any] = {"file": shown(at.file), "line": at.line, "column": at.column, "excused": excused}
+            about |= {"unexcused": NOT_OF_HOST if known and not excused else ""}
+            about |= {"unexpected": UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else ""}
+            about |= {"elsewhere": result.elsewhere.get(place, ""), "seconds": evaluation.seconds.get(place, 0.0)}
+            rows.append(row_of(contract, finding, evaluation.measured, **about))
         suite = Suite(
             contract=contract.id,
             version=contract.version,
@@ -117,14 +105,14 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
 
 def rows_of_bundle(bundle: Bundle) -> tuple[Row, ...]:
     """Return the findings of a bundle as reports show them."""
-    rows = []
-    for one in bundle.findings:
-        places = looked_at(bundle.contract, one, bundle.measured)
-        said = finding_text(one, bundle.measured)
-        gate = bundle.contract.gate(one.gate)
-        title, why = printable(gate.title), printable(gate.why)
-        rows.append(Row(finding=one, title=title, why=why, said=said, looked_at=places))
-    return tuple(rows)
+    return tuple(row_of(bundle.contract, one, bundle.measured) for one in bundle.findings)
+
+
+def row_of(contract: Contract, finding: Finding, measured: Mapping[str, Measured], **more: Any) -> Row:
+    """Return a finding as reports show it, by its contract and what was measured for it."""
+    gate, said = contract.gate(finding.gate), finding_text(finding, measured)
+    more["looked_at"] = looked_at(contract, finding, measured)
+    return Row(finding=finding, title=printable(gate.title), why=printable(gate.why), said=said, **more)
 
 
 def shown(file: str) -> str:

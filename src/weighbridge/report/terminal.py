@@ -9,22 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 
-from weighbridge.core import Outcome, printable
+from weighbridge.core import Finding, Outcome, Severity, printable
 from weighbridge.quantities.facts import HAS
-from weighbridge.report import (
-    INDENT,
-    LISTED,
-    NAMED,
-    SIGNS,
-    UNCOUNTED,
-    Level,
-    Row,
-    capped,
-    gate_name,
-    gate_named,
-    outcome_line,
-    outcome_word,
-)
+from weighbridge.report import COLOURS, INDENT, NAMED, SIGNS, UNCOUNTED, Level, Row, capped, gate_name, grouped
 
 SCREEN, ONE_LINE, A_FAIL = 78, 118, 12  # columns beside a sign, characters of a PASS, rows of anything else
 SIGN = 2  # columns before an outcome on a terminal
@@ -36,6 +23,21 @@ WORST_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.NOT_APPLICA
 MORE = re.compile(r"\+(\d+) more")
 QUIET = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 Besides = Callable[[Row], Iterable[str]]
+
+
+def outcome_line(finding: Finding, title: str) -> str:
+    """Return the line that says what a gate came to."""
+    return f"{outcome_word(finding.verdict.outcome)} {gate_named(finding)}  {printable(title)}"
+
+
+def outcome_word(outcome: Outcome, width: int = 8) -> str:
+    """Return an outcome in its colour."""
+    return click.style(f"{outcome:<{width}}", fg=COLOURS[outcome], bold=True)
+
+
+def gate_named(finding: Finding) -> str:
+    """Return a gate's name as it is shown, and that it is advisory."""
+    return printable(gate_name(finding)) + " (advisory)" * (finding.severity is Severity.ADVISORY)
 
 
 def blocks(
@@ -52,35 +54,34 @@ def blocks(
         if len(alike) > 1:
             counts = Counter(row.finding.uncounted.outcome for row in alike if row.finding.uncounted)
             otherwise = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-            lines[0] = f"{outcome_word(alike[0].outcome)} {', '.join(capped(names, LISTED))}"
+            lines[0] = f"{outcome_word(alike[0].outcome)} {', '.join(capped(names))}"
             lines[2:2] = [f"{INDENT}{UNCOUNTED} {otherwise}"] if otherwise else []
         yield from lines
     yield from _unmeant([row for row in rows if row.outcome is Outcome.NOT_APPLICABLE])
 
 
 def _alike(rows: Iterable[Row]) -> Iterable[list[Row]]:
-    groups: dict[object, list[Row]] = {}
-    for row in rows:
-        own = gate_name(row.finding) if row.outcome is Outcome.PASS else ""
-        groups.setdefault((own, row.outcome, *row.lines(alone=False), row.said.hints), []).append(row)
-    return groups.values()
+    own = ((gate_name(row.finding) if row.outcome is Outcome.PASS else "", row) for row in rows)
+    return grouped(((name, row.outcome, *row.lines(alone=False), row.said.hints), row) for name, row in own).values()
 
 
 def _unmeant(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a line for each cause why gates are not meant for what was looked at."""
-    causes: dict[str, list[tuple[str, str]]] = {}
-    for row in rows:
-        fact = str(row.finding.verdict.figures.get("fact"))
-        name, _, count = fact.removeprefix(HAS).partition(":")
-        cause, what = ("too few numbers: ", f"{name} needs {count}") if count else ("the run has no ", name)
-        if row.remarks or not fact.startswith(HAS) or row.finding.verdict.figures.get("found") is not False:
-            cause, what = row.lines()[0], ""
-        causes.setdefault(cause, []).append((gate_named(row.finding), what))
-    for cause, pairs in causes.items():
-        names, lacking = [name for name, _ in pairs], [*dict.fromkeys(what for _, what in pairs)]
+    for cause, lacked in grouped(map(_unmet, rows)).items():
+        names, lacking = [name for name, _ in lacked], [*dict.fromkeys(what for _, what in lacked)]
         many = f"{len(names)} gates: " if len(names) > 1 else ""
         why = cause + printable(", ".join(capped(lacking, NAMED)))
         yield f"{outcome_word(Outcome.NOT_APPLICABLE)} {many}{', '.join(capped(names, NAMED))} ({why})"
+
+
+def _unmet(row: Row) -> tuple[str, tuple[str, str]]:
+    """Return why a gate is not meant for what was looked at, its name, and what was lacking."""
+    fact = str(row.finding.verdict.figures.get("fact"))
+    name, _, count = fact.removeprefix(HAS).partition(":")
+    cause, what = ("too few numbers: ", f"{name} needs {count}") if count else ("the run has no ", name)
+    if row.remarks or not fact.startswith(HAS) or row.finding.verdict.figures.get("found") is not False:
+        cause, what = row.lines()[0], ""
+    return cause, (gate_named(row.finding), what)
 
 
 def block(

@@ -1,17 +1,20 @@
-"""A report as JUnit XML: one test suite a contract, one test case a gate and instance."""
+"""A report as that of a test runner, of which each gate on an instance is a test: JUnit XML, and TAP version 14."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from weighbridge.core import Outcome
-from weighbridge.report import Row, gate_name
+from weighbridge.report import Level, Row, gate_name
 from weighbridge.report.rows import Report, Suite
 
 COUNTED = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+NOT_JUDGED = "this gate of the contract was not judged"
+TODO = (Level.WARNING, Level.NOTICE)  # shown, and nobody fails on it
 _NOT_XML = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
@@ -20,12 +23,11 @@ def suites(report: Report) -> str:
     root = ET.Element("testsuites", name="weighbridge", time=f"{sum(one.seconds for one in report.suites):.3f}")
     for suite in report.suites:
         cases = [_case(suite, row) for row in suite.rows]
-        for gate in suite.left_out:
-            cases.append(ET.Element("testcase", classname=suite.file, name=gate, file=suite.file))
-            ET.SubElement(cases[-1], "skipped", type="not-judged", message="this gate of the contract was not judged")
-        if report.nothing_shown:
-            cases.append(ET.Element("testcase", classname=suite.file, name="nothing shown", file=suite.file))
-            ET.SubElement(cases[-1], "error", type="nothing-shown", message=report.nothing_shown)
+        more = [(gate, "skipped", "not-judged", NOT_JUDGED) for gate in suite.left_out]
+        more += [("nothing shown", "error", "nothing-shown", why)] if (why := report.nothing_shown) else []
+        for name, tag, code, message in more:
+            cases.append(ET.Element("testcase", classname=suite.file, name=name, file=suite.file))
+            ET.SubElement(cases[-1], tag, type=code, message=message)
         of_tags = Counter(child.tag for case in cases for child in case)
         counts = {name: str(of_tags[tag]) for name, tag in COUNTED.items()}
         changed = "".join(f" {one}" for one in suite.overrides)
@@ -67,3 +69,30 @@ def _properties(values: Mapping[str, str]) -> ET.Element:
 def _xml(text: str) -> str:
     """Return a text with what XML 1.0 cannot carry escaped: control characters, lone surrogates, two non-characters."""
     return _NOT_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def points(report: Report) -> str:
+    """Return a test point for each finding, and one more that is not ok where no gate passed.
+
+    `# SKIP` counts as ok, and is for NOT_APPLICABLE alone.
+    """
+    rows = report.rows
+    lines = ["TAP version 14", f"1..{len(rows) + bool(report.nothing_shown)}"]
+    for number, (suite, row) in enumerate(rows, start=1):
+        name = _as_tap(f"{suite.contract} {gate_name(row.finding)} {row.title}")
+        unmeant = row.outcome is Outcome.NOT_APPLICABLE and row.level is Level.NOTICE
+        why = row.said.lines[0] if unmeant else "advisory" if row.level is Level.WARNING else row.excused
+        directive = f" # {'SKIP' if unmeant else 'TODO'} {_as_tap(why)}" if why and row.level in TODO else ""
+        lines.append(f"{'ok' if unmeant or row.level is Level.NONE else 'not ok'} {number} - {name}{directive}")
+        diagnostic: dict[str, object] = {"outcome": row.outcome, "severity": row.finding.severity}
+        diagnostic |= {"checked": suite.checked, "at": f"{row.file}:{row.line}"}
+        diagnostic |= {"duration_ms": round(row.seconds * 1000), "found": row.lines(), "hints": row.said.hints}
+        said = (f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in diagnostic.items())
+        lines += ["  ---", *said, "  ..."]
+    if report.nothing_shown:
+        lines.append(f"not ok {len(rows) + 1} - {report.nothing_shown}")
+    return "\n".join(lines) + "\n"
+
+
+def _as_tap(text: str) -> str:
+    return re.sub(r"([\\#])", r"\\\1", text)

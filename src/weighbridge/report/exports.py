@@ -1,16 +1,21 @@
-"""What a bundle came to, as in-toto statements, each of which cites it: nothing but a PASS is written as one."""
+"""What a bundle came to, for other tools: statements of in-toto and a model card, which cite it; only a PASS passed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
+
+import yaml
 
 from weighbridge.core import BundleError, Finding, GateDecl, Json, Outcome, Severity, Status, UsageError, nearest
 from weighbridge.core.frozen import dataclass
+from weighbridge.core.printable import printable
 from weighbridge.evidence import manifest, statement
-from weighbridge.evidence.bundle import Bundle, folder_name
+from weighbridge.evidence.bundle import ID_SHOWN, Bundle, folder_name
 from weighbridge.evidence.statement import BoundSubject
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.report import gate_name
+from weighbridge.report import finding_text, gate_name
+from weighbridge.report.github import escaped
 
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 SVR = "https://in-toto.io/attestation/svr/v0.1"
@@ -87,18 +92,15 @@ def _contract(bundle: Bundle) -> dict[str, Json]:
 
 def test_result(export: Export) -> dict[str, Json]:
     """Return a Test Result: what did not pass is failed where required or broken, else warned."""
-    passed: list[str] = []
-    warned: list[str] = []
-    failed: list[str] = []
+    tests: dict[str, list[str]] = {"passed": [], "warned": [], "failed": []}
     for one in (each for each in export.results if each.outcome != Outcome.NOT_APPLICABLE):
         required = one.gate.severity is Severity.REQUIRED or one.outcome == Outcome.ERROR
-        names = passed if one.outcome == Outcome.PASS else failed if required else warned
-        names.append(f"{_judged(export.bundle)}/{one.name}")
-    result = "FAILED" if failed or not passed else "WARNED" if warned else "PASSED"
-    tests: dict[str, Json] = {"passedTests": passed, "warnedTests": warned, "failedTests": failed}
+        word = "passed" if one.outcome == Outcome.PASS else "failed" if required else "warned"
+        tests[word].append(f"{_judged(export.bundle)}/{one.name}")
+    result = "FAILED" if tests["failed"] or not tests["passed"] else "WARNED" if tests["warned"] else "PASSED"
     about: dict[str, Json] = {"result": result, "configuration": [_contract(export.bundle)]}
-    url: dict[str, Json] = {"url": f"urn:weighbridge:bundle:{export.bundle.id}"}
-    return statement.of(export.subjects, TEST_RESULT, about | url | tests)
+    about |= {"url": f"urn:weighbridge:bundle:{export.bundle.id}", **{f"{of}Tests": tests[of] for of in tests}}
+    return statement.of(export.subjects, TEST_RESULT, about)
 
 
 def svr(export: Export) -> dict[str, Json]:
@@ -111,3 +113,50 @@ def svr(export: Export) -> dict[str, Json]:
     verifier["policy"] = _contract(bundle)
     predicate: dict[str, Json] = {"verifier": verifier, "timeCreated": stated.finished, "properties": listed}
     return statement.of(export.subjects, SVR, predicate)
+
+
+def model_card(export: Export) -> str:
+    """Return the card: its metadata between `---`, and the section of the README."""
+    bundle, stated = export.bundle, export.bundle.statement
+    gates = []
+    for result in export.results:
+        found = finding_text(result.finding, bundle.measured).lines[0] if result.finding else "not judged"
+        cells = (result.name, result.gate.title, result.gate.kind, result.gate.severity, result.outcome, found)
+        gates.append(f"| {' | '.join(map(escaped, cells))} |")
+    files = []
+    for one in export.subjects:
+        named = ((f"{one.name}@{one.instance} {file}", digest) for file, digest in sorted(one.digests.items()))
+        files += [f"- {escaped(name)} ({one.said}), sha256 {escaped(digest)}" for name, digest in named]
+    required = [one for one in export.results if one.gate.severity is Severity.REQUIRED]
+    overrides = escaped(", ".join(bundle.contract.overrides or stated.overridden))
+    changed = f"\nParameters were overridden, so this is not the contract as written: {overrides}.\n"
+    section = Path(__file__).with_name("model_card.txt").read_text("utf-8")
+    return section.format(
+        metadata=yaml.safe_dump(_metadata(export), sort_keys=False, allow_unicode=True, width=1 << 16),
+        passed=len(export.passed),
+        all=len(export.results),
+        those=sum(one in export.passed for one in required),
+        required=len(required),
+        contract=escaped(f"{stated.contract.id} {stated.contract.version}"),
+        gates="\n".join(gates),
+        finished=stated.finished,
+        tool=escaped(f"{stated.tool.name} {stated.tool.version}") + (" (changed)" if stated.tool.dirty else ""),
+        subjects="\n".join(files),
+        overridden=changed if stated.overridden else "",
+        folder=escaped(folder_name(stated, bundle.id)),
+        id=bundle.id,
+        short=bundle.id[:ID_SHOWN],
+    )
+
+
+def _metadata(export: Export) -> Json:
+    """Return what the Hub reads: each gate as a metric, and the contract, by its digest, as what it was measured on."""
+    contract = export.bundle.statement.contract
+    metrics = [{"type": one.gate.kind, "value": one.outcome, "name": printable(one.name)} for one in export.results]
+    changed = "".join(f", {one}" for one in export.bundle.contract.overrides)
+    dataset: dict[str, Json] = {"name": printable(f"contract {contract.id} {contract.version}{changed}")}
+    dataset |= {"type": printable(contract.id), "revision": contract.whole}
+    dataset["args"] = {"bundle": export.bundle.id, "finished": export.bundle.statement.finished}
+    results: Json = {"task": {"type": "other", "name": "Verification"}, "dataset": dataset, "metrics": metrics}
+    name = export.subjects[0].name if len(export.subjects) == 1 else contract.id
+    return {"model-index": [{"name": printable(name), "results": [results]}]}

@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0: what did not pass, by gate kind as the rule; `notApplicable` demands the level none."""
+"""What did not pass, at the line of its gate: as SARIF 2.1.0, with gate kinds as rules, and as GitLab Code Quality."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from weighbridge.report import Level, Row, gate_name, hints
 from weighbridge.report.rows import Report, Suite
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SEVERITIES = {Level.ERROR: "critical", Level.WARNING: "minor", Level.NOTICE: "info"}  # of GitLab
 LEVELS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTICE: "note"}
 
 
@@ -24,12 +25,11 @@ def log(report: Report) -> str:
     rules = []
     for kind in kinds:
         card = gate_words(kind)
-        known = KINDS[kind].codes if kind in KINDS else ()
-        of_codes = ((code, hints(words).items()) for code in known if (words := code_card(kind, code)))
-        said = {
-            code: "; ".join(f"{label}: {unfigured(text)}" for label, text in each if text) for code, each in of_codes
-        }
-        codes = [f"{code}: {text}" for code, text in said.items() if text]
+        codes = []
+        for code in KINDS[kind].codes if kind in KINDS else ():
+            helps = hints(words).items() if (words := code_card(kind, code)) else ()
+            said = "; ".join(f"{label}: {unfigured(text)}" for label, text in helps if text)
+            codes += [f"{code}: {said}"] if said else []
         named = {"id": kind, "name": "".join(word.capitalize() for word in kind.split("-"))}
         texts = {"shortDescription": card.asks, "fullDescription": card.why}
         texts["help"] = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
@@ -37,9 +37,8 @@ def log(report: Report) -> str:
     invocation: dict[str, Any] = {"executionSuccessful": report.code in (0, 1), "exitCode": int(report.code)}
     if report.nothing_shown:
         invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": report.nothing_shown}}]
-    driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": rules}
     run = {
-        "tool": {"driver": driver},
+        "tool": {"driver": {"name": "weighbridge", "semanticVersion": __version__, "rules": rules}},
         "invocations": [invocation],
         "columnKind": "unicodeCodePoints",
         "properties": {"checked": {f"{one.contract} {one.version}": one.checked for one in report.suites}},
@@ -61,7 +60,7 @@ def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
     return {
         "ruleId": finding.kind,
         "ruleIndex": rule,
-        "kind": "notApplicable" if unmeant else "fail",
+        "kind": "notApplicable" if unmeant else "fail",  # the first of them demands the level none
         "level": "none" if unmeant else LEVELS[row.level],
         "message": {"text": "\n".join((heading, f"checked: {suite.checked}", *row.lines(), *row.said.hints))},
         "locations": [{"physicalLocation": location}],
@@ -70,3 +69,19 @@ def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
         "suppressions": [accepted] if row.excused else [],
         "properties": properties,
     }
+
+
+def issues(report: Report) -> str:
+    """Return the list of issues; GitLab shows a description on one line."""
+    found = [
+        {
+            "check_name": row.finding.kind,
+            "description": f"{row.outcome} {gate_name(row.finding)}: {row.title}: {row.lines()[0]}",
+            "fingerprint": suite.fingerprint(row),
+            "severity": SEVERITIES[row.level],
+            "location": {"path": row.file, "lines": {"begin": max(row.line, 1)}},
+        }
+        for suite, row in report.rows
+        if row.level is not Level.NONE
+    ]
+    return json.dumps(found, indent=2) + "\n"
