@@ -12,7 +12,7 @@ from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 from weighbridge.figures.trailing import jump
 from weighbridge.figures.worst import lasting
-from weighbridge.quantities.tensor_courses import Role, TensorCourse
+from weighbridge.quantities.tensors import Role, TensorCourse
 
 Table: TypeAlias = Sequence[TensorCourse]
 ByStep: TypeAlias = Mapping[int, float]

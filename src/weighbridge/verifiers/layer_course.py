@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from weighbridge.core import Basis, Fields, Measurement, Origin, SubjectError, SubjectKind, Unmeasured, dataclass, field
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.tensor_courses import Role, TensorCourse
+from weighbridge.quantities.tensors import Role, TensorCourse
 from weighbridge.run_logs.json_log import LAYERS, read_layers
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.run import GRAD_NORM, STEP, RunView
