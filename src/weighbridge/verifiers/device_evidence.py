@@ -49,11 +49,9 @@ def _probes(events: Sequence[Fields]) -> list[Fields]:
 
 def _of_run(view: RunView) -> Mapping[str, Any]:
     """Return what every probe of a run is compared with: the steps that were logged, and failures of the recorder."""
-    logged = view.column(STEP)
-    steps = logged.step if logged is not None else ()
+    steps = logged.step if (logged := view.column(STEP)) is not None else ()
     span = {"first_step": min(steps, default=None), "last_step": max(steps, default=None), "steps": len(set(steps))}
-    cost = sum(1 for _ in failures(view, DEVICE))
-    return {**span, "announced_steps": announced_steps(view), "failures": cost}
+    return {**span, "announced_steps": announced_steps(view), "failures": sum(1 for _ in failures(view, DEVICE))}
 
 
 def _probe(event: Fields, facts: Fields, known: Mapping[str, Any]) -> DeviceProbe:
@@ -132,7 +130,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     expected = DeviceProbe(place="", witnesses=(witness,), requested="canary", resolved="meta", pid=1, **of_probe)
 
     def seen(result: Measurement | Unmeasured) -> bool:
-        rows = rows_of(result, DeviceProbe) if isinstance(result, Measurement) else ()
+        rows = rows_of(result, DeviceProbe)
         if len(rows) != max(len(kept), 1) or dataclasses.replace(rows[-1], place="") != expected:
             return False
         others = zip(rows[:-1], kept[:-1], strict=True)

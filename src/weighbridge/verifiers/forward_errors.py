@@ -11,17 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-from weighbridge.core import (
-    Basis,
-    Fields,
-    Measurement,
-    SubjectError,
-    SubjectKind,
-    Unmeasured,
-    dumps,
-    np,
-    sha256,
-)
+from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dumps, np, sha256
 from weighbridge.forward import local_pass
 from weighbridge.forward.arithmetic.products import in_words
 from weighbridge.forward.between_traces import equal_share, outcome_of
@@ -69,9 +59,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     ours = ends.get("trusted", {})
     theirs = ends.get("candidate", ours)
     rows = [
-        replace(
-            _row(point, trusted, found, passes, run), order=at, equal_share=shares.get(point),
-            candidate_end_to_end=theirs.get(point), trusted_end_to_end=ours.get(point), noise=(noise or {}).get(point),
+        _row(
+            point, pair, passes, run=run, order=at, equal_share=shares.get(point), noise=(noise or {}).get(point),
+            candidate_end_to_end=theirs.get(point), trusted_end_to_end=ours.get(point),
         )
         for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order)))
     ]  # fmt: skip
@@ -181,10 +171,9 @@ def _rougher(pair: Runs, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]
 
 
 def _larger(one: LocalError, other: LocalError) -> LocalError:
-    def most(*errors: float | None) -> float | None:
-        return max((error for error in errors if error is not None), default=None)
-
-    return LocalError(**{each.name: most(*(getattr(side, each.name) for side in (one, other))) for each in fields(one)})
+    both = {each.name: [getattr(side, each.name) for side in (one, other)] for each in fields(one)}
+    most = (max((error for error in errors if error is not None), default=None) for errors in both.values())
+    return LocalError(**dict(zip(both, most, strict=True)))
 
 
 def _run(pair: Runs, passes: Passes) -> ForwardRun:
@@ -213,13 +202,12 @@ def _run(pair: Runs, passes: Passes) -> ForwardRun:
     )  # fmt: skip
 
 
-def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
-    mine, other = passes.ours.get(point), passes.theirs.get(point)
+def _row(point: str, pair: Runs, passes: Passes, **known: Any) -> ForwardError:
+    trusted, found, mine, other = pair.trusted, pair.found, passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING
     captured = point in found.tensors
     return ForwardError(
-        point=point, order=0, run=run, made_from=other.made_from if other is not None else (),
-        candidate_end_to_end=None, trusted_end_to_end=None, equal_share=None, noise=None,
+        point=point, made_from=other.made_from if other is not None else (),
         truth_norm=error.truth_norm if captured else None, candidate_error=error.absolute if captured else None,
         held_as=found.held_as(point) if captured else "",
         trusted_held_as=trusted.held_as(point) if point in trusted.tensors else "",
@@ -230,7 +218,7 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
         relation=other.relation if other and other.relation else NO_RELATION,
         nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
         nonfinite_candidate=error.nonfinite,
-        extent=other.extent if other else None, operations=other.operations if other else (),
+        extent=other.extent if other else None, operations=other.operations if other else (), **known,
     )  # fmt: skip
 
 
@@ -344,7 +332,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
         return NoCanary("no point holds finite values on both sides in one shape")
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        after = {row.point: row for row in rows_of(again, ForwardError)} if isinstance(again, Measurement) else {}
+        after = {row.point: row for row in rows_of(again, ForwardError)}
         # None other exceeds the trusted run's so far as that of a value larger than all others there together: that a
         # model sees what comes later, which is cut off, is both runs' error.
         excess = {name: (row.candidate.all or 0.0) - (row.trusted.all or 0.0) for name, row in after.items()}

@@ -87,7 +87,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     hidden = HostView({**view.environment, **HIDDEN})
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        found = record_of(again, Host) if isinstance(again, Measurement) else None
+        found = record_of(again, Host)
         return found is not None and found == Host(cuda=False, devices=0, why=found.why or "no reason", hidden=True)
 
     return Canary(name="every device hidden", place="host", views=(hidden,), seen=seen)

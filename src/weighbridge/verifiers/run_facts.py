@@ -167,9 +167,7 @@ def declared_tokens(view: RunView) -> int | None:
 
 def _from_rate(view: RunView) -> Claim | None:
     formed = products(view)
-    if not len(formed):
-        return None
-    whole = round(float(formed[0]))
+    whole = round(float(formed[0])) if len(formed) else 0
     how = f"tokens_per_sec × wall_ms is {whole} tokens on {len(formed)} of {view.rows} rows"
     throughout = whole >= 1 and bool((abs(formed - whole) <= PRINTED * whole).all())
     return Claim(whole, Basis.DERIVED, how) if throughout else None
@@ -188,10 +186,7 @@ def products(view: RunView) -> Doubles:
 
 def numbers(view: RunView, name: str) -> array[float]:
     """Return a column's numbers `[samples]`, or none where there is no such column."""
-    if name not in view.cells:
-        return array("d")
-    cells = view.dense(name)
-    return array("d", cells.numbers())
+    return array("d", view.dense(name).numbers() if name in view.cells else ())
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -215,24 +210,20 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     noted = {**few.notes, "canary": 1, "another canary": 2}
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
     events: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
-    more: Any = {"facts": {**few.facts, "requested_steps": steps + 2}, "notes": noted}
     damaged = few.overlaid(last, STEP, stranger(few, STEP)).with_events([*events, {"event": "end", "steps": steps + 1}])
-    damaged = dataclasses.replace(damaged, **more)
+    damaged = dataclasses.replace(damaged, facts={**few.facts, "requested_steps": steps + 2}, notes=noted)
     if source:
         damaged = damaged.overlaid(last, source, stranger(few, source))
-    beside = {**noted, RECORDER_FAILED: "canary other"}
     counted = numbers(damaged, "tokens")
     varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        facts = {fact.name: fact for fact in rows_of(again, Fact)} if isinstance(again, Measurement) else {}
+        facts = {fact.name: fact for fact in rows_of(again, Fact)}
         tokens = [fact for name, fact in facts.items() if name == "tokens_per_step"]
-        values = [facts[name].value for name in ("rows", "steps") if name in facts]
-        otherwise = tokens != before and varying in str(tokens)
-        if any(name not in facts or facts[name].value != value for name, value in beside.items()):
-            return False
+        otherwise = not source or (tokens != before and varying in str(tokens))
         early = (facts["ended"].value, facts["ended"].basis) == (EARLY, Basis.DERIVED)
-        return early and values == [few.rows, steps + 1] and (not source or otherwise)
+        wanted = {**noted, RECORDER_FAILED: "canary other", "rows": few.rows, "steps": steps + 1}
+        return early and otherwise and all(facts[name].value == value for name, value in wanted.items())
 
     return Canary(name="another step in the last row", place="step, last row", views=(damaged,), seen=seen)
 

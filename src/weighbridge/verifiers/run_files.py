@@ -231,11 +231,10 @@ def canary(views: Views, options: Fields, measured: Measurement) -> Canary | NoC
     before = [row for row in rows if at and row.step == events[at - 1][STEP]]
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        found = {row.place: row for row in rows_of(again, RunFile)} if isinstance(again, Measurement) else {}
-        changed = found.get(last.place)
-        return changed == replace(last, state=FileState.CHANGED, why=changed.why if changed else "") and all(
-            found.get(row.place) == row for row in before
-        )
+        found = {row.place: row for row in rows_of(again, RunFile)}
+        changed = found[last.place]
+        kept = all(found[row.place] == row for row in before)
+        return kept and changed == replace(last, state=FileState.CHANGED, why=changed.why)
 
     return Canary(name="another digest of the last one", place=last.place, views=(damaged,), seen=seen)
 

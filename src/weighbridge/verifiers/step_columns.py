@@ -79,8 +79,6 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     numbers = sum(state == 1 for state in damaged.dense(name).state)
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        if not isinstance(again, Measurement):
-            return False
         rows = {row.column: (row.max, row.samples) for row in rows_of(again, StepColumn)}
         return len(rows) == len(few.column_names) and rows.get(name) == (strange, numbers)
 

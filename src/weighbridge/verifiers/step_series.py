@@ -36,8 +36,8 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     standard = view.named(name) or name
     how: Mapping[str, Any] = {"by": "step_series/1", "at": standard, "unit": promised_unit(standard)}
     basis = {standard: Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED}
-    value, seen = Series(column.step, column.value), len(column.value) + column.missing + column.unreadable
-    seen += column.stepless
+    seen = len(column.value) + column.missing + column.unreadable + column.stepless
+    value = Series(column.step, column.value)
     return Measurement(quantity=QUANTITY, value=value, basis=basis, examined=seen, total=view.rows, **how)
 
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from weighbridge.core import Origin, SubjectError, dataclass, dumps, field, is_file, sha256
 
@@ -28,11 +29,7 @@ class CommandView:
 
     argv: tuple[str, ...]
     base: Path = field(default_factory=Path.cwd)
-
-    @property
-    def origin(self) -> Origin:
-        """Return LIVE: a command is run here and now."""
-        return Origin.LIVE
+    origin: ClassVar = Origin.LIVE  # it is run here and now
 
     def overlaid(self, argv: tuple[str, ...]) -> CommandView:
         """Return another command, from the same place."""
