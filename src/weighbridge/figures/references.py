@@ -1,4 +1,4 @@
-"""Figures of single samples against a reference: a first value, the one before, another column, another run, ln V."""
+"""Figures of single samples against a reference: a first value, the one before, another column or run, a schedule."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, Push, figure, middle
+from weighbridge.core import Fields, Series
+from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of
 
 
 def references(relative_to: str, series: Series, others: Series | None) -> Sequence[float]:
@@ -79,3 +79,41 @@ def summary(series: Series, *more: Any) -> FigureValue:
     reference = of(references(limits.relative_to, series, next(iter(others), None)))
     said = {"statistic": str(limits.statistic), "relative_to": limits.relative_to}
     return FigureValue(value / reference, {"value": value, "reference": reference, **said})
+
+
+SINE = [(-1) ** term / math.factorial(2 * term + 1) for term in range(12)]  # exact to a double up to π/2
+
+
+def cosine(progress: float) -> float:
+    """Return (1 + cos πp) / 2, as (1 - sin π(p - 1/2)) / 2: the same on every machine."""
+    angle = math.pi * (progress - 0.5)
+    return 0.5 - 0.5 * math.fsum(factor * angle ** (2 * term + 1) for term, factor in enumerate(SINE))
+
+
+LEFT: Mapping[str, Callable[[float], float]] = {  # of the peak, so far on the way down
+    "constant": lambda _progress: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": cosine,
+}
+
+
+def declared(step: int, limits: Any) -> float:
+    """Return the learning rate of a step as it was declared."""
+    at = step + limits.ahead
+    if at < limits.warmup_steps:
+        return float(limits.peak * at / limits.warmup_steps)
+    progress = min((at - limits.warmup_steps) / (limits.total_steps - limits.warmup_steps), 1.0)
+    return float(limits.last + (limits.peak - limits.last) * LEFT[limits.schedule](progress))
+
+
+@figure(
+    "largest |sample - declared| / peak",
+    running=most_of(lambda limits: lambda step, value: abs(value - declared(step, limits)) / limits.peak),
+)
+def off_schedule(series: Series, limits: Any) -> FigureValue:
+    """Return by which share of the peak a learning rate is off its schedule, at most, and where."""
+    rows = ((step, value, declared(step, limits)) for step, value in zip(series.step, series.value, strict=True))
+    found = ((abs(value - meant) / limits.peak, step, value, meant) for step, value, meant in rows)
+    worst, step, value, meant = max(found, key=operator.itemgetter(0))
+    more: Fields = {"step": step, "value": value, "meant": meant, "schedule": str(limits.schedule)}
+    return FigureValue(worst, more)

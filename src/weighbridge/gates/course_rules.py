@@ -4,10 +4,8 @@ import enum
 from typing import Annotated
 
 from weighbridge.core import Doc, dataclass
-from weighbridge.figures.levels import growth, lost
-from weighbridge.figures.references import SUMMARIES, extreme, summary
-from weighbridge.figures.schedule import off_schedule
-from weighbridge.figures.trailing import jump, spikes
+from weighbridge.figures.references import SUMMARIES, extreme, off_schedule, summary
+from weighbridge.figures.trailing import growth, jump, lost, spikes
 from weighbridge.figures.waiting import parting, silence, waited, worse
 from weighbridge.figures.whole import clipped, drop, first_off, left, spread, within
 from weighbridge.gates.families.levers import beyond_the_bound, lift, more_than, out_of_noise, violations

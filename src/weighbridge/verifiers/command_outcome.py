@@ -18,17 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from weighbridge.core import (
-    Fields,
-    Measurement,
-    Record,
-    SubjectError,
-    SubjectKind,
-    Unmeasured,
-    dataclass,
-    field,
-    is_file,
-)
+from weighbridge.core import Fields, Measurement, Record, SubjectError, SubjectKind, Unmeasured, dataclass, field
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
 from weighbridge.run_logs.json_log import RUN_FILES, is_run
@@ -161,7 +151,7 @@ def _uninterrupted() -> Iterator[None]:
 
 def can_adopt() -> bool:
     """Return whether this system lets what a command left running be found: Linux does."""
-    return is_file(PROC / "self" / "stat")
+    return (PROC / "self" / "stat").is_file()
 
 
 @contextlib.contextmanager

@@ -147,9 +147,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     damaged = few if "loss" in few.cells else few.overlaid(last, STEP, strange)
     for row, loss in pairs.items() if "loss" in few.cells else ():
         damaged = damaged.overlaid(row, "loss", loss)
-    others: dict[str, float | None] = {
-        name: float(1 << 40) for name in ("tokens", "coverage", "corpus_position") if name in few.cells
-    }
+    others: Any = {name: float(1 << 40) for name in ("tokens", "coverage", "corpus_position") if name in few.cells}
     for name, value in others.items():
         damaged = damaged.overlaid(last, name, value)
     if "tokens" in others:

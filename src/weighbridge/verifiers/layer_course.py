@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, SubjectError, SubjectKind, Unmeasured, dataclass, field
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dataclass, field
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import Role, TensorCourse
 from weighbridge.run_logs.json_log import LAYERS, read_layers
@@ -73,8 +73,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         )
         for name, one in tensors.items()
     ]  # fmt: skip
-    basis = Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED
-    return dataclasses.replace(table(QUANTITY, rows, basis=basis), examined=read, total=read)
+    return dataclasses.replace(table(QUANTITY, rows, basis=view.basis), examined=read, total=read)
 
 
 def _rows(view: RunView) -> Iterator[Mapping[str, Any]]:
@@ -157,15 +156,13 @@ def _without_a_torn_step(tensors: dict[str, Logged]) -> None:
     """Leave out the last step where a killed run had not come to all of its tensors."""
     count = Counter(step for one in tensors.values() for step in one.steps)
     *_, before, last = [-1, -1, *sorted(count)]
-    if count[last] >= count[before]:
-        return
-    for name, one in list(tensors.items()):
-        if one.steps[-1] == last:
-            one.steps.pop()
-            for values in one.norms.values():
-                values.pop()
-        if not one.steps:
-            del tensors[name]
+    torn = [one for one in tensors.values() if one.steps[-1] == last and count[last] < count[before]]
+    for one in torn:
+        one.steps.pop()
+        for values in one.norms.values():
+            values.pop()
+    for name in [name for name, one in tensors.items() if not one.steps]:
+        del tensors[name]
 
 
 def extent(views: Views, _options: Fields) -> int:

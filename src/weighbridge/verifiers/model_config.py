@@ -6,7 +6,7 @@ the other side's column is empty. `why` says what keeps a field from being compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -266,11 +266,7 @@ def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> Model
 
 
 def _marked(walk: Walk, last: int) -> Walk:
-
-    def marked(start: int) -> Iterator[bytes | None]:
-        return (entry if at != last else (entry or b"") + b"?" for at, entry in enumerate(walk(start), start))
-
-    return marked
+    return lambda start: (entry if at != last else (entry or b"") + b"?" for at, entry in enumerate(walk(start), start))
 
 
 KINDS = (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT)

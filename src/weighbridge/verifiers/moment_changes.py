@@ -101,5 +101,5 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     return Canary(name="a tensor of zeros", place=last, views=(cut[0], damaged), seen=seen)
 
 
-KINDS, extent = tensor_values.VERIFIER.kinds, tensor_values.extent
+KINDS, extent = tensor_values.KINDS, tensor_values.extent
 VERIFIER = Verifier(quantity=QUANTITY, kinds=KINDS, measure=measure, extent=extent, canary=canary)

@@ -10,23 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import (
-    Basis,
-    Fields,
-    Measurement,
-    Origin,
-    SubjectKind,
-    Unmeasured,
-    WeighbridgeError,
-    data_path,
-    files_sha256,
-    is_folder,
-    loads,
-    quoted,
-    read_regular_file,
-    replace,
-    sha256,
-)
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, WeighbridgeError, data_path, quoted, replace
+from weighbridge.core.canonical import loads, sha256
+from weighbridge.core.local_files import files_sha256, is_folder, read_regular_file
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, FileState, RunFile
 from weighbridge.run_logs.log_table import IS_NUMBER
@@ -61,8 +47,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     if not found:
         code, why, call = LACKING[what]
         return Unmeasured(code=code, why=why, remedy=f"record it with {call}")
-    basis = Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED
-    return table(QUANTITY, list(found.values()), basis=basis)
+    return table(QUANTITY, list(found.values()), basis=view.basis)
 
 
 def _rows(view: RunView, what: str) -> Iterator[RunFile]:

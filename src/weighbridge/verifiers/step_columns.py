@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.run_logs import column_relations
@@ -36,7 +36,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         found["rate"] = column_relations.rate_agreement(columns) if name == "tokens_per_sec" else None
         found["flops_per_s"] = _flops_per_s(view, column) if name == "wall_ms" else None
         rows.append(StepColumn(column=name, logged_as=view.logged_as[name] or name, **found))
-    basis = dict.fromkeys(columns, Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED)
+    basis = dict.fromkeys(columns, view.basis)
     value, total = Rows("column", tuple(rows)), view.rows * len(rows)
     seen = sum(row.samples + row.missing + row.unreadable for row in rows)
     return Measurement(quantity=QUANTITY, value=value, by="step_columns/3", basis=basis, examined=seen, total=total)

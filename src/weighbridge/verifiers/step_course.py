@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.run_logs.log_table import IS_NUMBER, MISSING, NUMBER, UNREADABLE
 from weighbridge.verifiers.step_series import spread, stranger
@@ -26,8 +26,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if not named:
         return Unmeasured(code="no-column", why="the run logs no column of numbers", remedy="log the loss of each step")
     many = max(FEWEST, min(BUCKETS, BUCKETS * COLUMNS // len(named)))
-    basis = Basis.MEASURED if views[0].origin is Origin.LIVE else Basis.REPORTED
-    return table(QUANTITY, [_course(name, view, column, many) for name, view, column in named], basis=basis)
+    return table(QUANTITY, [_course(*one, many) for one in named], basis=views[0].basis)
 
 
 def _columns(view: RunView) -> Iterator[tuple[str, RunView, str]]:

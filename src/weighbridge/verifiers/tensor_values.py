@@ -8,7 +8,6 @@ errors and hypotheses. Knows no threshold and gives no class a name.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -19,7 +18,7 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, words
-from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, dataclass, replace
+from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, dataclass, replace, sha256
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
@@ -134,7 +133,7 @@ class _Pair:
 
     def fingerprint(self) -> str:
         """Digest the mapping and what there is to describe."""
-        return hashlib.sha256(repr((self.plan, self.sizes())).encode()).hexdigest()
+        return sha256(repr((self.plan, self.sizes())).encode())
 
     def row(self, place: Place) -> TensorPair:
         """Describe one tensor."""
@@ -317,6 +316,5 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     return NoCanary("no content was looked at") if options.get("headers") else canary_of_values(views, options, measure)
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=extent, canary=canary, batch=batch
-)
+KINDS = (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT)
+VERIFIER = Verifier(quantity=QUANTITY, kinds=KINDS, measure=measure, extent=extent, canary=canary, batch=batch)

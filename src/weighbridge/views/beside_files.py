@@ -47,10 +47,8 @@ def _beside(view: CheckpointView) -> Mapping[str, str]:
     paths = [str(one["path"]).casefold() for one in modules.values() if isinstance(one, dict) and one.get("path")]
     for path in paths:
         if path.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", path):
-            refuse(
-                f"{MODULES} names the module {quoted(path)}, which lies outside the folder",
-                view.sidecars.files[MODULES],
-            )
+            what = f"{MODULES} names the module {quoted(path)}, which lies outside the folder"
+            refuse(what, view.sidecars.files[MODULES])
     within = tuple(posixpath.normpath(path) + "/" for path in paths)
     found = {name: role_of(name, of_module=name.casefold().startswith(within)) for name in view.folder.below()}
     return {name: role for name, role in found.items() if name not in own and role != ASIDE}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import math
@@ -61,11 +60,6 @@ class Factory:
         return factory
 
     @property
-    def spec(self) -> str:
-        """Return its name, as the person gave it."""
-        return f"{self.place}:{self.function}"
-
-    @property
     def in_file(self) -> bool:
         """Return whether it is named by a file, not a module."""
         return self.place.endswith(".py")
@@ -86,7 +80,9 @@ class Factory:
                 return None
             what = f"the factory raised {type(problem).__name__}"
             remedy = "call it from Python; --debug shows the traceback"
-            raise SubjectError("factory-raised", what, where=self.spec, remedy=remedy) from problem
+            raise SubjectError(
+                "factory-raised", what, where=f"{self.place}:{self.function}", remedy=remedy
+            ) from problem
         finally:
             sys.path.remove(added)
 
@@ -94,11 +90,8 @@ class Factory:
         """Digest its source file, once known, and other files: name → sha256."""
         module = sys.modules.get(self.place)
         source = self.place if self.in_file else module.__file__ if module is not None else None
-        digests = {}
-        for path in filter(None, (Path(source) if source else None, *others)):
-            with path.open("rb") as file:
-                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-        return digests
+        files = filter(None, (Path(source) if source else None, *others))
+        return {path.name: sha256(MappedFile(path)) for path in files}
 
     def _found(self) -> Callable[[], object]:
         module = _from_file(Path(self.place)) if self.in_file else importlib.import_module(self.place)
@@ -112,7 +105,7 @@ class Factory:
 
 def _from_file(path: Path) -> ModuleType:
     """Import one file under a name of its own, so that two files of one name stay apart."""
-    name = f"weighbridge_factory_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    name = f"weighbridge_factory_{canonical_sha256(str(path.resolve()).encode())[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
