@@ -10,7 +10,7 @@ from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
 from weighbridge.core import Doc, Fields, SubjectKind, dataclass
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BREAKS_FACTS, FACTS, OWN, differs, fact
-from weighbridge.quantities.agreement import FactAgreement
+from weighbridge.quantities.facts import FactAgreement
 
 DIRTY, COMMIT = "dirty", "commit"
 UNKNOWN = {COMMIT: lambda one: not one, DIRTY: lambda one: one is not False}

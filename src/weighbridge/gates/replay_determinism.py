@@ -10,7 +10,7 @@ from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
 from weighbridge.core import Doc, Fields, SubjectKind, dataclass, plain
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BREAKS, COLUMNS, FACTS, OWN, STEP, differs
-from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement, Parting
+from weighbridge.quantities.facts import ColumnAgreement, FactAgreement, Parting
 
 # Times, and what follows from them, are of the host and never of the program.
 TIMES = (

@@ -14,7 +14,7 @@ from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
 from weighbridge.core import Doc, Fields, SubjectKind, dataclass, plain
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BREAKS, COLUMNS, FACTS, LOG, differs, fact
-from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement, Parting
+from weighbridge.quantities.facts import ColumnAgreement, FactAgreement, Parting
 
 OF_ONE_RUN = ("world_size", "commit", "model.parameters", "requested_steps", "versions.torch")
 PARTED = (Parting(step=0, difference=1e-7, least=1.0, greatest=1.0000001, least_in=0, greatest_in=1, tensor=""),)

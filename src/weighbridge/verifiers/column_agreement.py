@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, cast
 
 from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectError, SubjectKind, Unmeasured, np
-from weighbridge.quantities.agreement import ColumnAgreement, Parting
+from weighbridge.quantities.facts import ColumnAgreement, Parting
 from weighbridge.run_logs.column_statistics import Floats, Marks, dense
 from weighbridge.run_logs.json_log import LAYERS, read_layers
 from weighbridge.run_logs.log_table import NUMBER

@@ -57,7 +57,7 @@ KNOWN_LEFT = [
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Run the command once, with accelerators hidden; refuse what cannot be started."""
-    if not can_adopt():
+    if not (PROC / "self" / "stat").is_file():
         why = "what a command leaves running can only be found on Linux"
         return Unmeasured(code="needs-linux", why=why, remedy="run this gate on Linux; the others need no command")
     view: CommandView = views[0]
@@ -147,11 +147,6 @@ def _uninterrupted() -> Iterator[None]:
             signal.signal(one, handler)
         for got in came:
             signal.raise_signal(got)
-
-
-def can_adopt() -> bool:
-    """Return whether this system lets what a command left running be found: Linux does."""
-    return (PROC / "self" / "stat").is_file()
 
 
 @contextlib.contextmanager

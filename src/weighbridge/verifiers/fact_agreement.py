@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, dumps
-from weighbridge.quantities.agreement import FactAgreement
+from weighbridge.quantities.facts import FactAgreement
 from weighbridge.run_logs.attempts import stated
 from weighbridge.run_logs.json_log import STEPS
 from weighbridge.verifiers.column_agreement import NO_RANKS, runs_of, with_last

@@ -14,8 +14,7 @@ from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unm
 from weighbridge.quantities.checkpoints import FileBeside
 from weighbridge.storage.readable import Folder, ReadableFile, sha256
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
-from weighbridge.views.beside_files import SETTINGS, WEIGHTS, beside, document_beside
-from weighbridge.views.checkpoint import CheckpointView, SidecarFiles
+from weighbridge.views.checkpoint import SETTINGS, WEIGHTS, CheckpointView, SidecarFiles, beside, document_beside
 
 QUANTITY = "files_beside"
 LAID = "weighbridge-canary/model.safetensors"

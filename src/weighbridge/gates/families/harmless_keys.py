@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from weighbridge.quantities.packing_keys import RUNS, beside_codes
+from weighbridge.quantities.checkpoints import RUNS, beside_codes
 
 CODE = "it names code, which another format does not run"  # harmless where one side is of another format alone
 # Where keys stand, why they are harmless, and the keys as globs. Those of MODEL stand in config.json, with or without

@@ -10,7 +10,7 @@ from weighbridge.clauses.clause import Requires, listed
 from weighbridge.clauses.kind import Evidence, Mutation, Need, rows_of
 from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Fields, dataclass, plain
-from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement
+from weighbridge.quantities.facts import ColumnAgreement, FactAgreement
 
 COLUMNS, FACTS = "columns", "facts"
 LOG, BEGAN, ENDED, STEP = "log_sha256", "began_s", "last_row_s", "step"
