@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 
-from weighbridge.core import Basis, Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured, replace
 from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers.tensor_walk import extent
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
@@ -45,7 +44,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     facts = [_fact(name, value, Basis.MEASURED) for name, value in counted.items()]
     facts += [_fact(name, value, Basis.REPORTED) for name, value in claimed.items()]
     found = table(QUANTITY, facts, by="checkpoint_facts")
-    return dataclasses.replace(found, basis={}, examined=len(tensors), total=len(tensors))
+    return replace(found, basis={}, examined=len(tensors), total=len(tensors))
 
 
 def _fact(name: str, value: Json, basis: Basis) -> Fact:

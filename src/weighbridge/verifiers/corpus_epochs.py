@@ -83,8 +83,7 @@ def _steps(view: RunView) -> Sequence[int]:
 def _tokens(view: RunView) -> Sequence[float]:
     """Return the tokens of each row `[rows]`: as logged, else the same for all; empty where nothing says."""
     if "tokens" in view.cells:
-        pairs = _cells(view, "tokens")
-        return [value if state == NUMBER and 0 <= value < math.inf else 0.0 for value, state in pairs]
+        return [value if state == NUMBER and 0 <= value < math.inf else 0.0 for value, state in _cells(view, "tokens")]
     claim = next(token_claims(view), None)
     return [float(claim.value)] * view.rows if claim else []
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKind, Unmeasured, plain
+from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKind, Unmeasured, plain, replace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.verifiers.corpus_progress import announced_steps
@@ -40,7 +39,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         name = place if seen[place] == 1 else f"{place} ({seen[place]})"
         rows.append(_probe(event, facts, {**of_run, "pid": pid, "place": name}))
     found = table("device_evidence", rows, at="end of the probed step")
-    return dataclasses.replace(found, by="recorder", basis=dict.fromkeys(("requested", "resolved"), Basis.REPORTED))
+    return replace(found, by="recorder", basis=dict.fromkeys(("requested", "resolved"), Basis.REPORTED))
 
 
 def _probes(events: Sequence[Fields]) -> list[Fields]:
@@ -131,12 +130,12 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
 
     def seen(result: Measurement | Unmeasured) -> bool:
         rows = rows_of(result, DeviceProbe)
-        if len(rows) != max(len(kept), 1) or dataclasses.replace(rows[-1], place="") != expected:
+        if len(rows) != max(len(kept), 1) or replace(rows[-1], place="") != expected:
             return False
         others = zip(rows[:-1], kept[:-1], strict=True)
         return all(getattr(row, name) == probe.get(name) for row, probe in others for name in COUNTS)
 
-    place, views = [*rows_by_name(measured)][-1], (dataclasses.replace(damaged, facts=facts),)
+    place, views = [*rows_by_name(measured)][-1], (replace(damaged, facts=facts),)
     return Canary(name="a probe that found everything elsewhere", place=place, views=views, seen=seen)
 
 

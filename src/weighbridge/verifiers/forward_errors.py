@@ -131,12 +131,11 @@ def _passes(pair: Runs, other: set[str], *, settled: bool) -> Passes | None:
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
     otherwise = local_pass.local_errors(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
-    rough = _rougher(pair, ours, theirs)
     loud = {*trusted.facts.order} != {*found.facts.order} or any(
         step.distance.nonfinite or found.shape(point) != step.shape or telling(step.distance, ours[point].distance)
         for point, step in theirs.items()
     )
-    return Passes(loud, ours, theirs, otherwise, rough, audit, constants)
+    return Passes(loud, ours, theirs, otherwise, _rougher(pair, ours, theirs), audit, constants)
 
 
 def _rougher(pair: Runs, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:

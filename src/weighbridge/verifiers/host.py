@@ -69,10 +69,9 @@ def _probe(environment: Mapping[str, str]) -> tuple[bool, int, str]:
     version = Path(spec.origin).with_name("version.py")
     if version.is_file() and built_for(version.read_text("utf-8", "replace")) == {"cuda": "", "hip": ""}:
         return False, 0, "the installed torch is built without CUDA and ROCm"
-    command = [sys.executable, "-P", "-c", PROBE]
     how: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "timeout": PROBE_SECONDS}
     try:
-        done = subprocess.run(command, capture_output=True, check=False, **how)
+        done = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, check=False, **how)
     except subprocess.TimeoutExpired:
         return False, 0, f"the device gave no answer within {PROBE_SECONDS:g} s"
     if done.returncode:

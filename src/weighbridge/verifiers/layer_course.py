@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dataclass, field
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dataclass, field, replace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import Role, TensorCourse
 from weighbridge.run_logs.json_log import LAYERS, read_layers
@@ -59,9 +58,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     if not tensors:
         why = f"{LAYERS} holds no row of a trained tensor in these steps; one is written where an update was seen"
         return Unmeasured(code="no-layers", why=why, remedy=RECORD)
-    cells = view.dense(STEP)
-    numbers = cells.numbers()
-    steps = sorted(int(step) for step in numbers if step.is_integer())
+    steps = sorted(int(step) for step in view.dense(STEP).numbers() if step.is_integer())
     if (stranger := _of_another_run(view, tensors, steps)) is not None:
         return stranger
     window: Any = options.get("steps") or ALWAYS
@@ -73,7 +70,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         )
         for name, one in tensors.items()
     ]  # fmt: skip
-    return dataclasses.replace(table(QUANTITY, rows, basis=view.basis), examined=read, total=read)
+    return replace(table(QUANTITY, rows, basis=view.basis), examined=read, total=read)
 
 
 def _rows(view: RunView) -> Iterator[Mapping[str, Any]]:
@@ -185,7 +182,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary | No
     part: Any = {  # some tensors add up to less than the norm of all
         of: {name: one for name, one in getattr(view, of).items() if name != GRAD_NORM} for of in ("cells", "logged_as")
     }
-    overlaid = dataclasses.replace(view, **part, layer_rows=tuple(kept))
+    overlaid = replace(view, **part, layer_rows=tuple(kept))
 
     def seen(again: Measurement | Unmeasured) -> bool:
         return kept == [_logged(row, step) for row in rows_by_name(again).values() for step in row.step]

@@ -7,10 +7,9 @@ the other side's column is empty. `why` says what keeps a field from being compa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.conversion_facts import lost, own_value
 from weighbridge.model_config.header_pairs import expected, paired, shortest
 from weighbridge.model_config.literal_keys import key_rows
@@ -91,9 +90,8 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     if not why and (one is None) != (other is None):
         why = _unstated(name, *(("source", source, candidate) if one is None else ("import", candidate, source)))
     # GGUF's numbers are of 32 bits, and its activations are families.
-    loose = CONFIG_FIELDS[name] is FieldKind.NUMBER and GGUF in (source.model.form, candidate.model.form)
     here, there = one or NOTHING, other or NOTHING
-    if loose:
+    if CONFIG_FIELDS[name] is FieldKind.NUMBER and GGUF in (source.model.form, candidate.model.form):
         here, there = (replace(side, value=shortest(side.value)) for side in (here, there))
     if across and name == "activation":
         here, there = (replace(side, value=family(side.value)) for side in (here, there))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass, np
+from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass, np, replace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
@@ -86,9 +85,9 @@ def _of_ranks(each: Sequence[Measurement]) -> Measurement:
             old = facts.get(fact.name, fact)
             other = () if old.value == fact.value else (f"rank {rank - 1} has {old.value}",)
             by = dict.fromkeys((*fact.contradicted_by, *old.contradicted_by, *other))
-            facts[fact.name] = dataclasses.replace(fact, contradicted_by=tuple(by))
+            facts[fact.name] = replace(fact, contradicted_by=tuple(by))
     examined = sum(one.examined for one in each)
-    return dataclasses.replace(each[-1], value=Rows("name", (*facts.values(),)), examined=examined, total=examined)
+    return replace(each[-1], value=Rows("name", (*facts.values(),)), examined=examined, total=examined)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
@@ -200,7 +199,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     if view.ranks:  # the last of them is damaged
         found = canary(view.ranks[-1:], _options, _measured)
         others = (one.cut(spread(one.rows)) for one in view.ranks[:-1])
-        return dataclasses.replace(found, views=(dataclasses.replace(view, ranks=(*others, *found.views)),))
+        return replace(found, views=(replace(view, ranks=(*others, *found.views)),))
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = "tokens" if "tokens" in few.cells else ""  # the column that alone changes the tokens of a step
@@ -210,7 +209,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
     events: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
     damaged = few.overlaid(last, STEP, stranger(few, STEP)).with_events([*events, {"event": "end", "steps": steps + 1}])
-    damaged = dataclasses.replace(damaged, facts={**few.facts, "requested_steps": steps + 2}, notes=noted)
+    damaged = replace(damaged, facts={**few.facts, "requested_steps": steps + 2}, notes=noted)
     if source:
         damaged = damaged.overlaid(last, source, stranger(few, source))
     counted = numbers(damaged, "tokens")

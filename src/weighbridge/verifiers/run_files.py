@@ -148,8 +148,7 @@ def _shortened(value: Any) -> Any:
         return {key: _shortened(one) for key, one in value.items()}
     if not isinstance(value, list):
         return value
-    kinds = {type(one) for one in value}
-    plain = SHORT < len(value) <= 256 and kinds in ({int}, {float})
+    plain = SHORT < len(value) <= 256 and {type(one) for one in value} in ({int}, {float})
     return [min(value), max(value), *value[: SHORT - 2]] if plain else [_shortened(one) for one in value]
 
 

@@ -58,22 +58,18 @@ def measure(views: Views, options: Fields) -> Measurement:
 
 def batch(asked: Sequence[MeasurementJob], options: Fields, execution: Execution) -> list[Measurement | SubjectError]:
     """Compare several candidates with one source, each of its tensors beside all that is made of it."""
-    prepared: list[_Pair | SubjectError] = []
-    for _, views in asked:
+    jobs: dict[int, _Pair] = {}
+    found: dict[int, Measurement | SubjectError] = {}
+    for at, (_, views) in enumerate(asked):
         try:
-            prepared.append(pair(views, options))
+            jobs[at] = pair(views, options)
         except SubjectError as error:
-            prepared.append(error)
-    jobs = [(job, JobSpec(pair, job.stored, options)) for job in prepared if isinstance(job, _Pair)]
-    found = iter(threads.run_jobs(jobs, execution))
-
-    def measured(job: _Pair | SubjectError) -> Measurement | SubjectError:
-        if isinstance(job, SubjectError):
-            return job
-        rows = next(found)
-        return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=job.plan.name, unit="elements")
-
-    return [measured(job) for job in prepared]
+            found[at] = error
+    prepared = [(job, JobSpec(pair, job.stored, options)) for job in jobs.values()]
+    for at, rows in zip(jobs, threads.run_jobs(prepared, execution), strict=True):
+        plan = jobs[at].plan.name
+        found[at] = rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=plan, unit="elements")
+    return [found[at] for at in range(len(asked))]
 
 
 def pair(views: Views, options: Fields) -> _Pair:

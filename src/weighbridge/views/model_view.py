@@ -282,8 +282,7 @@ class ModelView:
         return self.runs.noise[key]
 
     def _key(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> tuple[Any, ...]:
-        products = tuple(sorted(self.products.items()))
-        return tuple(map(tuple, tokens)), dtype, points, products, self.weights, self.form
+        return tuple(map(tuple, tokens)), dtype, points, tuple(sorted(self.products.items())), self.weights, self.form
 
     def _captured(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str | Again,
