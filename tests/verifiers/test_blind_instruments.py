@@ -301,7 +301,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_passes: for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)": UNTOUCHED,
         "both_runs: for row in tokens": UNTOUCHED,
         "both_runs: for side in (stack.tokens, theirs) if side": UNTOUCHED,
-        "_passes: for one, of in tails": UNTOUCHED,
+        "_passes: for one, of in both": UNTOUCHED,
         "_passes: for point, step in theirs.items()": "errors end to end, which fail nothing alone",
         "_products: for point in odd[:LOOKED_AT] if found.facts.dtype == 'float32' else ():": PRODUCTS,
         "_products: for point, error in errors.items() if grave * least[point] < error < ASTRAY": PRODUCTS,

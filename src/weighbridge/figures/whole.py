@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, Push, figure, middle, ratio
+from weighbridge.figures.figure import FigureValue, figure, middle, most_of, ratio
 
 DUST = 1e-5  # of a clip limit, by which a clipped norm falls short of it
 
@@ -42,17 +42,11 @@ def drop(series: Series, limits: Any) -> FigureValue:
     return FigureValue(share, {"before": before, "after": after})
 
 
-def _first(_limits: Any) -> Push:
-    found: list[float] = []
-
-    def push(_step: int, value: float, reference: float) -> float:
-        found[:] = found or [abs(value / reference - 1)]
-        return found[0]
-
-    return push
-
-
-@figure("|first sample / its reference - 1|", samples=lambda series, _limits: len(series.value[:1]), running=_first)
+@figure(
+    "|first sample / its reference - 1|",
+    samples=lambda series, _limits: len(series.value[:1]),
+    running=most_of(lambda _limits: lambda _step, value, reference: abs(value / reference - 1), lambda first, _: first),
+)
 def first_off(series: Series, known: Series, _limits: Any) -> FigureValue:
     """Return by which share the first sample is off its reference."""
     value, reference = series.value[0], known.value[0]

@@ -21,6 +21,11 @@ class Fact:
     contradicted_by: Annotated[tuple[str, ...], Doc("what other sources say that cannot be true as well", typical=())]
 
 
+def fact_of(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
+    """Return a fact, which is seldom contradicted."""
+    return Fact(name=name, value=value, basis=basis, contradicted_by=contradicted_by)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """Whether a CUDA device works for this process."""

@@ -64,7 +64,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
     given: Any = options.get("run_roots") or ()
     roots = {str(root): MAX_DEPTH for root in given} | {root: SHALLOW for root in (".", "~") if root not in given}
-    found, at = Record(run(view, timeout_s, roots)), "exit of the command"
+    found, at = Record(run(view, timeout_s, roots, HIDDEN)), "exit of the command"
     return Measurement(quantity="command_outcome", value=found, by="subprocess", at=at, examined=1, total=1)
 
 
@@ -84,9 +84,7 @@ class _Tail:
                 del self.kept[:-KEPT]
 
 
-def run(
-    view: CommandView, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str] = HIDDEN
-) -> CommandOutcome:
+def run(view: CommandView, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str]) -> CommandOutcome:
     """Run a command once in a fresh folder, `hidden` being what hides accelerators; refuse what cannot be started."""
     with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
         argv, earlier = view.resolved(), found_under(view.base, roots)

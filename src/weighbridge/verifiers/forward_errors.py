@@ -110,10 +110,8 @@ def _passes(pair: Runs, other: set[str], *, settled: bool) -> Passes | None:
         return (error.all or 0) > WORTH_A_LOOK * max(least.all or 0, u)
 
     def telling(error: Distance, least: Distance) -> bool:
-        tails = ((error.token, least.token), (error.channel, least.channel))
-        return suspicious(error, least) or any(
-            (one or 0) > max(WORTH_A_LOOK * (of or 0), TAIL * u) for one, of in tails
-        )
+        both = ((error.token, least.token), (error.channel, least.channel))
+        return suspicious(error, least) or any((one or 0) > max(WORTH_A_LOOK * (of or 0), TAIL * u) for one, of in both)
 
     last = {trusted.facts.order[-1]}  # from which nothing more is made
     once = other <= last  # all steps before it are the same

@@ -9,7 +9,7 @@ from typing import Any
 
 from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass, np, replace
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
+from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact, fact_of
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
@@ -42,23 +42,23 @@ def measure(views: Views, options: Fields) -> Measurement:
     if view.ranks:
         return _of_ranks([measure((rank,), options) for rank in view.ranks])
     found = {name: reported(view, section, name) for name, section in REPORTED.items()}
-    facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
+    facts = [fact_of(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
     steps = dense(view, STEP)
     logged, count = steps.values[steps.known], distinct(steps)
     last = float(logged.max()) if len(logged) else None
     end = run_end(view.facts, view.events, count, last)
-    facts += [_fact("rows", view.rows, Basis.MEASURED), _fact("steps", count, Basis.MEASURED)]
+    facts += [fact_of("rows", view.rows, Basis.MEASURED), fact_of("steps", count, Basis.MEASURED)]
     if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
-        facts.append(_fact("last_step", int(last), Basis.MEASURED))
+        facts.append(fact_of("last_step", int(last), Basis.MEASURED))
     if end.requested_steps is not None:
-        facts.append(_fact("requested_steps", end.requested_steps, Basis.REPORTED))
-    facts.append(_fact("ended", end.ended, end.basis, end.contradicted_by))
-    facts += [_fact("ended_by", end.by, Basis.REPORTED)] if end.by else []
-    facts += [_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()]
+        facts.append(fact_of("requested_steps", end.requested_steps, Basis.REPORTED))
+    facts.append(fact_of("ended", end.ended, end.basis, end.contradicted_by))
+    facts += [fact_of("ended_by", end.by, Basis.REPORTED)] if end.by else []
+    facts += [fact_of(name, value, Basis.MEASURED) for name, value in view.notes.items()]
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
     lost |= {IDLE} if SKIPPED in lost else set()
-    unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
+    unreliable = [fact_of(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
     named: Any = options.get("named", ())
     seen = [*_executable(view)] if EXECUTABLE in named else []
     told = {*view.notes, *(one.name for one in seen)}
@@ -90,17 +90,13 @@ def _of_ranks(each: Sequence[Measurement]) -> Measurement:
     return replace(each[-1], value=Rows("name", (*facts.values(),)), examined=examined, total=examined)
 
 
-def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
-    return Fact(name=name, value=value, basis=basis, contradicted_by=contradicted_by)
-
-
 def _stated(view: RunView, name: str) -> Iterator[Fact]:
     sections = [view.facts, *(part for part in view.facts.values() if isinstance(part, Mapping))]
     values = [part[name] for part in sections if isinstance(part.get(name), (str, int, float))]
     said = [value for value in values if not isinstance(value, float) or math.isfinite(value)]
     others = [value for value in said[1:] if (type(value), value) != (type(said[0]), said[0])]
     if said:
-        yield _fact(name, said[0], Basis.REPORTED, tuple(f"it is {value} in another section" for value in others))
+        yield fact_of(name, said[0], Basis.REPORTED, tuple(f"it is {value} in another section" for value in others))
 
 
 def _executable(view: RunView) -> Iterator[Fact]:
@@ -110,7 +106,7 @@ def _executable(view: RunView) -> Iterator[Fact]:
     *before, last = (one.begin.executable.sha256 for one in view.witness.segments)
     others = dict.fromkeys(one for one in (*before, view.facts.get(EXECUTABLE, last)) if one != last)
     if last:
-        yield _fact(EXECUTABLE, last, Basis.MEASURED, tuple(f"it is {other} in another place" for other in others))
+        yield fact_of(EXECUTABLE, last, Basis.MEASURED, tuple(f"it is {other} in another place" for other in others))
 
 
 def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
@@ -118,11 +114,11 @@ def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
     what = name.removeprefix(HAS)
     column, _, count = what.rpartition(":")
     if name == AS_LOGGED:
-        yield _fact(name, True, Basis.MEASURED)
+        yield fact_of(name, True, Basis.MEASURED)
     elif what != name and count.isdecimal() and column:
-        yield _fact(name, len(numbers(view, view.named(column) or column)) >= int(count), Basis.MEASURED)
+        yield fact_of(name, len(numbers(view, view.named(column) or column)) >= int(count), Basis.MEASURED)
     elif what != name:
-        yield _fact(name, what in known or bool(view.named(what) or [*_stated(view, what)]), Basis.MEASURED)
+        yield fact_of(name, what in known or bool(view.named(what) or [*_stated(view, what)]), Basis.MEASURED)
 
 
 def reported(view: RunView, section: str, key: str) -> str | int | float | None:
@@ -141,7 +137,7 @@ def _tokens_per_step(view: RunView) -> Iterator[Fact]:
         others.append(f"the tokens column varies from {min(counted):g} to {max(counted):g}")
     if claims or others:
         value, basis = (claims[0].value, claims[0].basis) if claims else (None, Basis.MEASURED)
-        yield _fact("tokens_per_step", value, basis, tuple(others))
+        yield fact_of("tokens_per_step", value, basis, tuple(others))
 
 
 def token_claims(view: RunView) -> Iterator[Claim]:

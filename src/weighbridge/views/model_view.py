@@ -20,6 +20,8 @@ from weighbridge.core import sha256 as canonical_sha256
 from weighbridge.forward.arithmetic.products import Products, said_of
 from weighbridge.forward.arithmetic.rough import rough
 from weighbridge.forward.between_traces import Again
+from weighbridge.forward.hugging_face import Directory
+from weighbridge.forward.onnx_runtime import OnnxFile
 from weighbridge.forward.reach import PLAIN, Form
 from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda, raised_at
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
@@ -129,15 +131,8 @@ def open_model(spec: str) -> ModelView:
     """Open a trace file, `hf:DIR`, or a factory, which runs when it is first needed."""
     if is_trace(spec):
         return open_recorded(spec)
-    if spec.startswith("hf:"):
-        from weighbridge.forward.hugging_face import Directory
-
-        return ModelView(spec=spec, source=Directory.named(spec))
-    if spec.startswith("onnx:"):
-        from weighbridge.forward.onnx_runtime import OnnxFile
-
-        return ModelView(spec=spec, source=OnnxFile.named(spec))
-    return ModelView(spec=spec, source=Factory.named(spec))
+    source: Any = Directory if spec.startswith("hf:") else OnnxFile if spec.startswith("onnx:") else Factory
+    return ModelView(spec=spec, source=source.named(spec))
 
 
 @dataclass(slots=True, weakref_slot=True)

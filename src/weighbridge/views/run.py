@@ -200,8 +200,7 @@ def view_of(
     cells: dict[str, Cells] = {}
     for name, (logged, by) in scaled.items():
         one = log.columns[logged]
-        if name in PLAIN:
-            one = one.plain() if one.units else one
+        one = one.plain() if name in PLAIN and one.units else one
         one = one if by == 1.0 else one.times(by)
         if NUMBER in one.state or UNREADABLE not in one.state:  # else texts; one of numbers may lack some of them
             cells[name] = one
