@@ -30,11 +30,10 @@ SILENT: Mapping[str, int] = {
     "layer_norms": 0,
     "parting": 0,
     "progress": 0,
-    "references": 5,
+    "references": 6,
     "trailing": 7,
     "waiting": 0,
     "whole": 2,
-    "worst": 1,
 }
 
 

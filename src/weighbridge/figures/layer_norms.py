@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
+from weighbridge.figures.references import lasting
 from weighbridge.figures.trailing import jump
-from weighbridge.figures.worst import lasting
 from weighbridge.quantities.tensors import Role, TensorCourse
 
 Table: TypeAlias = Sequence[TensorCourse]

@@ -7,8 +7,8 @@ asks for several in a row is for what healthy runs do once, as an adapter whose 
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.core import Doc, dataclass
+from weighbridge.figures.references import off, reached, sunk, undeclared
 from weighbridge.figures.whole import latest
-from weighbridge.figures.worst import off, reached, sunk, undeclared
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss
 from weighbridge.gates.families.rule import Must, Rule

@@ -313,8 +313,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
     reference, candidate = views
     pair = both_runs(views, options)
-    if isinstance(pair, Unmeasured):
-        return NoCanary(pair.why)
+    assert not isinstance(pair, Unmeasured)
     given = pair.trusted.facts.tokens[0]
     tokens = min(CANARY_TOKENS, len(given))
     try:

@@ -92,11 +92,9 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     def seen(found: Measurement | Unmeasured) -> bool:
         after = rows_by_name(found)
         others = all(after.get(name) == row for name, row in before.items() if name != last)
-        row = after.get(last)
-        if row is None or not others:
-            return False
+        row = after[last]
         zeros = (row.candidate.get("rms"), row.candidate.get("zero_share"), row.rms) == (0.0, 1.0, 1.0)
-        return zeros and row.source == before[last].source
+        return others and zeros and row.source == before[last].source
 
     return Canary(name="a tensor of zeros", place=last, views=(cut[0], damaged), seen=seen)
 

@@ -11,7 +11,7 @@ from weighbridge.run_logs import column_relations
 from weighbridge.run_logs import column_statistics as statistics
 from weighbridge.verifiers.run_facts import reported, token_claims
 from weighbridge.verifiers.step_series import spread, stranger
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "step_columns"
@@ -67,11 +67,9 @@ def extent(views: Views, options: Fields) -> int:
     return view.rows * len(view.column_names)
 
 
-def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
+def canary(views: Views, options: Fields, _measured: Measurement) -> Canary:
     """Overlay the last row of the last column, of a few rows, with a number that it has nowhere."""
     view = _windowed(views[0], options)
-    if not view.rows:
-        return NoCanary("the window holds no row")
     few = view.cut(spread(view.rows))
     name = few.column_names[-1]
     strange = stranger(few, name)

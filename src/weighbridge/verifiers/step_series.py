@@ -51,8 +51,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     """Overlay the last row of a few with a number that the column has nowhere."""
     view: RunView = views[0]
     name = view.named(_name(options))
-    if name is None:
-        return NoCanary("no such column")
+    assert name is not None
     few = view.cut(spread(view.rows))
     if few.dense(STEP).state[-1:] != b"\x01":
         return NoCanary("the last row has no step")

@@ -227,9 +227,8 @@ class _Pair:
 
     def _by_codes(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
-        row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
-        row = replace(row, candidate_dtype=weight.codes.dtype)
-        rule, fits = weight.rule, pairing.shape == aligned.new.shape
+        rule, shape, fits = weight.rule, aligned.new.shape, pairing.shape == aligned.new.shape
+        row = replace(row, source_shape=pairing.shape, candidate_shape=shape, candidate_dtype=weight.codes.dtype)
         if not (self.contents and fits and isinstance(rule, Rule) and numpy_dtype(aligned.dtype) is not None):
             return row
         assert isinstance(self.candidate, UnpackedView)

@@ -48,6 +48,7 @@ class Factory:
 
     place: str
     function: str
+    in_file: bool  # else in a module
 
     @classmethod
     def named(cls, spec: str) -> Factory:
@@ -56,15 +57,10 @@ class Factory:
         if not place or not function.isidentifier():
             remedy = "write module:function or path/to/file.py:function"
             raise SubjectError("factory-spec", f"{spec[:80]!r} names no factory", remedy=remedy)
-        factory = cls(place, function)
-        if factory.in_file and not is_file(Path(place)):
+        in_file = place.endswith(".py")
+        if in_file and not is_file(Path(place)):
             raise SubjectError("no-file", "no such file", where=place, remedy="check the path before the colon")
-        return factory
-
-    @property
-    def in_file(self) -> bool:
-        """Return whether it is named by a file, not a module."""
-        return self.place.endswith(".py")
+        return cls(place, function, in_file)
 
     def make(self) -> object | None:
         """Call it; None where it wants CUDA and there is none; refuse with `no-factory` or `factory-raised`."""
