@@ -22,10 +22,9 @@ from weighbridge.forward.reach import PLAIN, Form, drawn_form, head_channels, re
 from weighbridge.forward.stacks import Tokens, Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
-from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, NOT_TRIED, ForwardError, ForwardRun, LocalError, Weights
 from weighbridge.verifiers.own_weights import as_candidate, own_digests
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.model_view import ModelView
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
@@ -328,7 +327,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
         return NoCanary("no point holds finite values on both sides in one shape")
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        after = {row.point: row for row in rows_of(again, ForwardError)}
+        after: Mapping[str, ForwardError] = rows_by_name(again)
         # None other exceeds the trusted run's so far as that of a value larger than all others there together: that a
         # model sees what comes later, which is cut off, is both runs' error.
         excess = {name: (row.candidate.all or 0.0) - (row.trusted.all or 0.0) for name, row in after.items()}
