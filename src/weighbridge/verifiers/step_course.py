@@ -39,7 +39,8 @@ def _course(name: str, view: RunView, column: str, many: int) -> StepCourse:
     """Put so many rows together that there are at most `many` places."""
     each = max(1, -(-view.rows // many))
     cells, steps, begins = view.dense(column), view.dense(STEP), range(0, view.rows, each)
-    step = tuple(_step(steps.values[at]) if steps.state[at] == NUMBER else None for at in begins)
+    firsts = (steps.values[at] if steps.state[at] == NUMBER else None for at in begins)
+    step = tuple(int(first) if first is not None and first.is_integer() else first for first in firsts)
     places = [_place(cells.values[at : at + each], cells.state[at : at + each]) for at in begins]
     found: dict[str, Any] = {key: tuple(place[key] for place in places) for key in (*NUMBERS, *COUNTS)}
     found |= {key: () for key in COUNTS if not any(found[key])}
@@ -59,10 +60,6 @@ def _place(values: Sequence[float], state: bytearray) -> Mapping[str, float | No
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def _step(value: float) -> float | int:
-    return int(value) if value.is_integer() else value
 
 
 def extent(views: Views, _options: Fields) -> int:
