@@ -27,8 +27,8 @@ for name in [name for name in dir(mmap) if name.startswith(("MADV_", "PROT_", "M
 del signal.SIGKILL
 sys.modules["fcntl"] = sys.modules["resource"] = sys.modules["pwd"] = None
 from pathlib import Path
-from weighbridge.verifiers import descendants
-descendants.PROC = Path("no-proc")
+from weighbridge.verifiers import command_outcome
+command_outcome.PROC = Path("no-proc")
 from weighbridge.cli import main
 import json
 ended = []

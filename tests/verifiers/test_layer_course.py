@@ -12,7 +12,7 @@ from tests.verifiers.weighing import Case, of_tensors, outcome
 
 from weighbridge.core import Measurement, Outcome, SubjectError, Unmeasured, sha256
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.tensor_courses import Role, TensorCourse
+from weighbridge.quantities.tensors import Role, TensorCourse
 from weighbridge.verifiers import layer_course
 from weighbridge.verifiers.layer_course import VERIFIER, layer_of, role_of
 from weighbridge.views.run import open_run

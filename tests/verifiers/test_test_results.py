@@ -16,7 +16,7 @@ from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Origin, Rows
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.reports import ReportedTest, Result
+from weighbridge.quantities.commands import ReportedTest, Result
 from weighbridge.run_logs.junit_xml import MAX_DEPTH
 from weighbridge.verifiers.test_results import VERIFIER
 from weighbridge.views.test_cases import ReportView, open_report

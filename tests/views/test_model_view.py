@@ -104,7 +104,6 @@ def test_a_module_is_found_by_name_in_the_current_folder(tmp_path: Path, monkeyp
 
 def test_asking_for_cuda_where_there_is_none_is_unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weighbridge.views.model_view.has_cuda", lambda: False)
-    monkeypatch.setattr("weighbridge.views.factory.has_cuda", lambda: False)
     view = open_model(f"{written(tmp_path, device='cuda:0')}:build")
     assert view.stack() == NO_CUDA
     assert view.dtype_and_tokens() == NO_CUDA
@@ -121,7 +120,7 @@ def test_a_stack_that_computes_on_cuda_without_pytorch_is_taken_at_its_word(
 def test_the_same_failure_with_cuda_present_is_the_factorys_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weighbridge.views.factory.has_cuda", lambda: True)
+    monkeypatch.setattr("weighbridge.views.model_view.has_cuda", lambda: True)
     with pytest.raises(SubjectError, match="the factory raised RuntimeError"):
         open_model(f"{written(tmp_path)}:needs_cuda").stack()
 

@@ -189,9 +189,8 @@ def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
         yield Check(name=card.quantity, wrong=(f"no verifier measures {card.quantity!r} of {list(card.subjects)}",))
         return
     words = {word: getattr(card, word) for word in ("measures", "method", "pitfalls", "canary", "specimens")}
-    if unwritten := tuple(
-        _unwritten(words)
-    ):  # words alone are no check that held: a card whose specimens were all skipped showed nothing
+    # Words alone are no check that held: a card whose specimens were all skipped showed nothing.
+    if unwritten := tuple(_unwritten(words)):
         yield Check(name=f"{card.quantity}: every word is written", wrong=unwritten)
     for specimen in card.specimens:
         name = f"{verifier.quantity}: {specimen.name}"

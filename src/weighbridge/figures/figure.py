@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from weighbridge.core import EMPTY, Fields, Series, dataclass
+from weighbridge.core import EMPTY, Fields, dataclass
 
 Push: TypeAlias = Callable[..., float | None]  # of a step, its sample and their reference: a figure so far
 
@@ -39,14 +39,9 @@ class Figure:
         return self.compute(*inputs)
 
 
-def every_sample(series: Series, _limits: object) -> int:
-    """Return how many samples a series has."""
-    return len(series.value)
-
-
 def figure(
-    formula: str, *, unit: str = "", source: str = "", samples: Callable[[Any, Any], int] = every_sample,
-    running: Callable[[Any], Push] | None = None,
+    formula: str, *, unit: str = "", source: str = "", running: Callable[[Any], Push] | None = None,
+    samples: Callable[[Any, Any], int] = lambda series, _limits: len(series.value),
 ) -> Callable[[Callable[..., FigureValue]], Figure]:  # fmt: skip
     """Return the decorator that makes a function a figure of its name."""
 

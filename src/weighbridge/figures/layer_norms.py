@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
+from weighbridge.figures.references import lasting
 from weighbridge.figures.trailing import jump
-from weighbridge.figures.worst import lasting
-from weighbridge.quantities.tensor_courses import Role, TensorCourse
+from weighbridge.quantities.tensors import Role, TensorCourse
 
 Table: TypeAlias = Sequence[TensorCourse]
 ByStep: TypeAlias = Mapping[int, float]
@@ -91,9 +91,8 @@ def faintest(rows: Table, limits: Any) -> FigureValue:
     """Return the largest of the last gradients of the tensor that gets least, and which one that is."""
     found = ((max(used(row)[-limits.in_a_row :]), row) for row in rows)
     value, row = min(found, key=operator.itemgetter(0))
-    return FigureValue(
-        value, {"tensor": row.tensor, "role": row.role, "tensors": len(rows), "in_a_row": limits.in_a_row}
-    )
+    more = {"tensor": row.tensor, "role": row.role, "tensors": len(rows), "in_a_row": limits.in_a_row}
+    return FigureValue(value, more)
 
 
 def moves(row: TensorCourse) -> list[tuple[int, float]]:

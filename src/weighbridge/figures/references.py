@@ -1,4 +1,7 @@
-"""Figures of single samples against a reference: a first value, the one before, another column, another run, ln V."""
+"""Figures of the worst sample, or of several in a row: as it is, or against a reference.
+
+A reference is a first value, the one before, another column, another run, a number that was declared, a schedule.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import bisect
 import heapq
 import math
 import operator
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, Push, figure, middle
+from weighbridge.core import Fields, Series
+from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of
 
 
 def references(relative_to: str, series: Series, others: Series | None) -> Sequence[float]:
@@ -79,3 +83,97 @@ def summary(series: Series, *more: Any) -> FigureValue:
     reference = of(references(limits.relative_to, series, next(iter(others), None)))
     said = {"statistic": str(limits.statistic), "relative_to": limits.relative_to}
     return FigureValue(value / reference, {"value": value, "reference": reference, **said})
+
+
+SINE = [(-1) ** term / math.factorial(2 * term + 1) for term in range(12)]  # exact to a double up to π/2
+
+
+def cosine(progress: float) -> float:
+    """Return (1 + cos πp) / 2, as (1 - sin π(p - 1/2)) / 2: the same on every machine."""
+    angle = math.pi * (progress - 0.5)
+    return 0.5 - 0.5 * math.fsum(factor * angle ** (2 * term + 1) for term, factor in enumerate(SINE))
+
+
+LEFT: Mapping[str, Callable[[float], float]] = {  # of the peak, so far on the way down
+    "constant": lambda _progress: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": cosine,
+}
+
+
+def declared(step: int, limits: Any) -> float:
+    """Return the learning rate of a step as it was declared."""
+    at = step + limits.ahead
+    if at < limits.warmup_steps:
+        return float(limits.peak * at / limits.warmup_steps)
+    progress = min((at - limits.warmup_steps) / (limits.total_steps - limits.warmup_steps), 1.0)
+    return float(limits.last + (limits.peak - limits.last) * LEFT[limits.schedule](progress))
+
+
+@figure(
+    "largest |sample - declared| / peak",
+    running=most_of(lambda limits: lambda step, value: abs(value - declared(step, limits)) / limits.peak),
+)
+def off_schedule(series: Series, limits: Any) -> FigureValue:
+    """Return by which share of the peak a learning rate is off its schedule, at most, and where."""
+    rows = ((step, value, declared(step, limits)) for step, value in zip(series.step, series.value, strict=True))
+    found = ((abs(value - meant) / limits.peak, step, value, meant) for step, value, meant in rows)
+    worst, step, value, meant = max(found, key=operator.itemgetter(0))
+    more: Fields = {"step": step, "value": value, "meant": meant, "schedule": str(limits.schedule)}
+    return FigureValue(worst, more)
+
+
+def lasting(series: Series, limits: Any, each: Callable[..., float], most: Callable[..., Any]) -> FigureValue:
+    """Return what `most` says of what `each` says of so many samples in a row, and the step of the last of them."""
+    count = limits.in_a_row
+    rows = ((each(series.value[at - count : at]), series.step[at - 1]) for at in range(count, len(series.value) + 1))
+    value, step = most(rows, key=operator.itemgetter(0))
+    return FigureValue(value, {"step": step, "in_a_row": count})
+
+
+def row_by_row(each: Callable[..., float], most: Callable[[float, float], float]) -> Callable[[Any], Push]:
+    """Return the running form of `lasting`."""
+
+    def begin(limits: Any) -> Push:
+        row = deque[float](maxlen=limits.in_a_row)
+
+        def of(_step: int, value: float) -> float | None:
+            row.append(value)
+            return each(row) if len(row) == limits.in_a_row else None
+
+        return of
+
+    return most_of(begin, most)
+
+
+@figure("largest number that `in_a_row` samples in a row all reach", running=row_by_row(min, max))
+def reached(series: Series, limits: Any) -> FigureValue:
+    """Return the largest number that so many samples in a row reach, and where."""
+    return lasting(series, limits, min, max)
+
+
+@figure("least number that `in_a_row` samples in a row all come down to", running=row_by_row(max, min))
+def sunk(series: Series, limits: Any) -> FigureValue:
+    """Return the least number that so many samples in a row come down to, and where."""
+    return lasting(series, limits, max, min)
+
+
+@figure(
+    "largest |sample / its reference - 1|",
+    running=most_of(lambda _limits: lambda _step, value, reference=1.0: abs(value / reference - 1)),
+)
+def off(series: Series, *more: Any) -> FigureValue:
+    """Return by which share a sample is off its reference, or 1, at most, and where."""
+    compared = more[0].value if more[1:] else [1.0] * len(series.value)
+    rows = zip(series.value, compared, series.step, strict=True)
+    found = ((abs(value / reference - 1), value, reference, step) for value, reference, step in rows)
+    worst, value, reference, step = max(found, key=operator.itemgetter(0))
+    return FigureValue(worst, {"step": step, "value": value, "reference": reference})
+
+
+@figure("largest |sample - declared|", running=most_of(lambda limits: lambda _, value: abs(value - limits.declared)))
+def undeclared(series: Series, limits: Any) -> FigureValue:
+    """Return by how much a sample is off the number that was declared, at most, and where."""
+    found = ((abs(value - limits.declared), value, step) for value, step in zip(series.value, series.step, strict=True))
+    worst, value, step = max(found, key=operator.itemgetter(0))
+    return FigureValue(worst, {"step": step, "value": value, "declared": limits.declared})

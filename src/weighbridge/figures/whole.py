@@ -1,4 +1,4 @@
-"""Figures of a whole series: its ends, its extremes, its spread."""
+"""Figures of a whole series: its ends, its extremes, its spread; and what is left of what a model loses at first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure, middle, ratio
+from weighbridge.figures.figure import FigureValue, figure, middle, most_of, ratio
 
 DUST = 1e-5  # of a clip limit, by which a clipped norm falls short of it
 
@@ -40,6 +40,25 @@ def drop(series: Series, limits: Any) -> FigureValue:
     before, after = ends(series, limits)
     share = (before - after) / abs(before) if before else -math.inf
     return FigureValue(share, {"before": before, "after": after})
+
+
+@figure(
+    "|first sample / its reference - 1|",
+    samples=lambda series, _limits: len(series.value[:1]),
+    running=most_of(lambda _limits: lambda _step, value, reference: abs(value / reference - 1), lambda first, _: first),
+)
+def first_off(series: Series, known: Series, _limits: Any) -> FigureValue:
+    """Return by which share the first sample is off its reference."""
+    value, reference = series.value[0], known.value[0]
+    return FigureValue(abs(value / reference - 1), {"step": series.step[0], "value": value, "reference": reference})
+
+
+@figure("median of the last samples / the lesser of their reference and the median of the first ones")
+def left(series: Series, known: Series, limits: Any) -> FigureValue:
+    """Return what is left of the loss at first, which counts for no more than its reference."""
+    before, after = ends(series, limits)
+    low, more = min(before, known.value[0]), {"before": before, "after": after, "reference": known.value[0]}
+    return FigureValue(after / low if low > 0 else math.inf, more)
 
 
 @figure("population standard deviation / |mean|")

@@ -8,8 +8,8 @@ from typing import Any
 
 from weighbridge.clauses.kind import settings
 from weighbridge.core import Doc
+from weighbridge.figures.references import off, reached, sunk, undeclared
 from weighbridge.figures.whole import latest
-from weighbridge.figures.worst import off, reached, sunk, undeclared
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WHERE_LOOKED
 from weighbridge.gates.families.rule import Must, Rule

@@ -2,13 +2,10 @@
 
 from weighbridge.clauses.kind import settings
 from weighbridge.core import Doc
-from weighbridge.figures.beginning import first_off, left
-from weighbridge.figures.levels import growth, lost
-from weighbridge.figures.references import SUMMARIES, extreme, summary
-from weighbridge.figures.schedule import off_schedule
-from weighbridge.figures.trailing import jump, spikes
+from weighbridge.figures.references import SUMMARIES, extreme, off_schedule, summary
+from weighbridge.figures.trailing import growth, jump, lost, spikes
 from weighbridge.figures.waiting import parting, silence, waited, worse
-from weighbridge.figures.whole import clipped, drop, spread, within
+from weighbridge.figures.whole import clipped, drop, first_off, left, spread, within
 from weighbridge.gates.families.levers import beyond_the_bound, lift, more_than, out_of_noise, violations
 from weighbridge.gates.families.relative import AS_GIVEN, RELATIVE_TO, WITH_LOSS, WITH_VOCABULARY
 from weighbridge.gates.families.rule import Must, Rule

@@ -12,7 +12,7 @@ from weighbridge.figures import layer_norms
 from weighbridge.gates.channel_rules import IN_A_ROW
 from weighbridge.gates.course_rules import JUMPS
 from weighbridge.gates.of_layers import LAYERS, LayerRule, Lever, Rows, changed
-from weighbridge.quantities.tensor_courses import Role, TensorCourse
+from weighbridge.quantities.tensors import Role, TensorCourse
 
 Chosen: TypeAlias = Callable[[Rows, Any], Collection[str]]  # of all tensors, under the limits, those that a lever moves
 Factor: TypeAlias = Callable[[float, Any], float]  # by which it moves them

@@ -17,7 +17,7 @@ from weighbridge.figures import layer_norms
 from weighbridge.figures.figure import middle
 from weighbridge.gates.families.levers import Moved
 from weighbridge.gates.families.rule import BoundedFigure
-from weighbridge.quantities.tensor_courses import Role, TensorCourse
+from weighbridge.quantities.tensors import Role, TensorCourse
 
 LAYERS, PLACE = "layers", "layers"
 NORMS = ("grad", "grad_used", "weight", "update")

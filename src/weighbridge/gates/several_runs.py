@@ -17,7 +17,7 @@ from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, list
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of, settings
 from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Fields, SubjectKind, dataclass, plain
-from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement, Parting
+from weighbridge.quantities.facts import ColumnAgreement, FactAgreement, Parting
 
 Globs: TypeAlias = tuple[str, ...]
 COLUMNS, FACTS = "columns", "facts"

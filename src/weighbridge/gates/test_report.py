@@ -10,7 +10,7 @@ from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whol
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, dataclass
-from weighbridge.quantities.reports import ReportedTest, Result
+from weighbridge.quantities.commands import ReportedTest, Result
 
 TESTS = "tests"
 GLOBS = "globs of tests that must have passed, by `classname::name` or its end after `::`"

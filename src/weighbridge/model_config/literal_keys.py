@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import Json, replace, table
 from weighbridge.model_config.model_keys import HUGGING_FACE, Fields, shortened
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
-from weighbridge.views.beside_files import STRUCTURE, role_of
-from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS
+from weighbridge.views.checkpoint import OF_THE_WHOLE, STRUCTURE, TEXT_PARTS, role_of
 
 Keys: TypeAlias = Mapping[str, Json]  # of one side, by name
 SIDES = "source", "candidate"

@@ -16,7 +16,6 @@ from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabu
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 from weighbridge.storage.readable import sha256
 from weighbridge.views import checkpoint
-from weighbridge.views.beside_files import SETTINGS, STRUCTURE, beside, document_beside
 from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, open_sidecar
 
 DESCRIBED = "described"
@@ -131,11 +130,11 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
 
 def _further(view: CheckpointView) -> dict[str, Json]:
     found: dict[str, Json] = {}
-    for name, role in beside(view).items():
-        if role not in (SETTINGS, STRUCTURE) or name in READ or name.startswith("chat_template"):
+    for name, role in checkpoint.beside(view).items():
+        if role not in (checkpoint.SETTINGS, checkpoint.STRUCTURE) or name in READ or name.startswith("chat_template"):
             continue
         if name.endswith(".json"):
-            said = document_beside(view, name)
+            said = checkpoint.document_beside(view, name)
             if name == "special_tokens_map.json":  # by text: versions of transformers write flags that stand elsewhere
                 lists = {key: [content_of(each) for each in one] for key, one in said.items() if isinstance(one, list)}
                 said = {key: content_of(one) for key, one in said.items()} | lists

@@ -9,7 +9,7 @@ from typing import Any
 
 from weighbridge.core import dataclass, table
 from weighbridge.formats.tensor import Tensor, short
-from weighbridge.quantities.packing_keys import beside_codes
+from weighbridge.quantities.checkpoints import beside_codes
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 BYTES = ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")

@@ -15,7 +15,7 @@ from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
 from weighbridge.packing.unpacking import Blocks, Rule
-from weighbridge.quantities.packing_keys import is_named
+from weighbridge.quantities.checkpoints import is_named
 from weighbridge.views.checkpoint import CheckpointView
 
 F32 = 4  # bytes

@@ -9,10 +9,7 @@ from weighbridge.core.plugins import Brought, Extended
 from weighbridge.quantities.base import Quantity
 
 # Imported until a name is found.
-FILES = (
-    *("facts", "tensors", "checkpoints", "runs", "tensor_courses", "forward", "commands", "reports"),
-    "agreement",
-)
+FILES = ("facts", "tensors", "checkpoints", "runs", "forward", "commands")
 
 
 class _Quantities(Mapping[str, Quantity]):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any, TypeVar
 
-from weighbridge.core import Measurement, Record, Rows, dataclass, fields
+from weighbridge.core import Measurement, Record, Rows, dataclass, field, fields
+from weighbridge.core.model import LATER
 
 T = TypeVar("T")
 
@@ -34,6 +35,11 @@ class Quantity:
         """Return the fields of a typical row or record, by the key that they have in JSON."""
         known = (item for item in fields(self.row) if not item.later)  # not sealed while it is its default
         return {item.key: item.doc.typical if item.required else item.default for item in known}
+
+
+def later(default: Any) -> Any:
+    """Return the default of a field that came later, and is not sealed while it has it."""
+    return field(default=default, metadata={LATER: True})
 
 
 def rows(name: str, row: type[Any], key: str = "name") -> Quantity:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated
 
-from weighbridge.core import Doc, dataclass
+from weighbridge.core import Doc, dataclass, table
 from weighbridge.quantities.base import rows
 
 
@@ -77,11 +78,22 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
 }
 CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
 UNREAD = "no rule reads it"
+RUNS = "runs"
 
 
 def is_key(name: str) -> bool:
     """Return whether a name is one of a key: of a file beside a checkpoint, or of a header."""
     return ":" in name or "." in name
+
+
+def is_named(key: str, globs: Iterable[str]) -> bool:
+    """Return whether one of these globs names a key."""
+    return any(fnmatchcase(key, glob) for glob in globs)
+
+
+def beside_codes(key: str) -> str:
+    """Return why a key changes nothing, `RUNS` where it changes what a model computes, "" where it reads codes."""
+    return next((why for why, globs in table("quantities/packing_keys").items() if is_named(key, globs)), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

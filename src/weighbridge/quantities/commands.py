@@ -1,7 +1,8 @@
-"""What is measured of a command that was run once."""
+"""What is measured of a command that was run, and of a report that a runner of tests wrote."""
 
 from __future__ import annotations
 
+import enum
 import shlex
 from collections.abc import Sequence
 from typing import Annotated
@@ -59,4 +60,30 @@ class CommandRun(CommandOutcome):
     ]
 
 
-QUANTITIES = (record("command_outcome", CommandOutcome), rows("command_runs", CommandRun, key="case"))
+class Result(enum.StrEnum):
+    """How a test ended, from best to worst."""
+
+    PASSED = "passed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedTest:
+    """One test, as the report has it; where it stands there several times, its worst result."""
+
+    name: Annotated[str, Doc("`classname::name`; its name where these are one", typical="gate::falsify_a")]
+    result: Annotated[Result, Doc("how it ended", typical=Result.PASSED)]
+    message: Annotated[str, Doc("what it failed or was skipped with, its first line", typical="")]
+    times: Annotated[int, Doc("how often it stands in the report", typical=1)]
+    contradicted_by: Annotated[
+        tuple[str, ...], Doc("counts of the suites that it is in, which differ from what is in them", typical=())
+    ]
+
+
+QUANTITIES = (
+    record("command_outcome", CommandOutcome),
+    rows("command_runs", CommandRun, key="case"),
+    rows("test_results", ReportedTest),
+)

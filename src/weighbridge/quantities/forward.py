@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from weighbridge.core import Doc, dataclass, field
-from weighbridge.core.model import LATER
-from weighbridge.quantities.base import rows
-
-LATER_ON = {LATER: True}
+from weighbridge.core import Doc, dataclass
+from weighbridge.quantities.base import later, rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +26,7 @@ class Weights:
     of: Annotated[int, Doc("names on either side")]
     on_both_sides: Annotated[int, Doc("names on both sides; the others cannot be compared")]
     differing: Annotated[tuple[str, ...], Doc("names on both sides whose bytes differ")]
-    taken: Annotated[tuple[Taken, ...], Doc("matrices that the reference takes")] = field(default=(), metadata=LATER_ON)
+    taken: Annotated[tuple[Taken, ...], Doc("matrices that the reference takes")] = later(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +65,15 @@ class ForwardRun:
     first_rounded_constant: Annotated[str, Doc("the first of those and what it was rounded to, empty where none")]
     repeated: Annotated[bool, Doc("whether the candidate was run twice; a trace may stand for one run")]
     outcome: Annotated[Outcome, Doc("how the logits differ from the trusted run's")]
-    decoded: Annotated[int, Doc("tokens at the end of each sequence that were computed one by one")] = field(
-        default=0, metadata=LATER_ON
-    )
-    head: Annotated[int, Doc("channels of an attention head; 0 where no configuration says it")] = field(
-        default=0, metadata=LATER_ON
-    )
-    products: Annotated[str, Doc("what it says its products take, if anything")] = field(default="", metadata=LATER_ON)
-    products_like: Annotated[str, Doc("what they look like at an odd point")] = field(default="", metadata=LATER_ON)
-    products_at: Annotated[str, Doc("that point, empty where there is none")] = field(default="", metadata=LATER_ON)
-    products_left: Annotated[float, Doc("left over there", unit="relative L2")] = field(default=0.0, metadata=LATER_ON)
-    reached: Annotated[tuple[str, ...], Doc("what inputs reach, or it has not")] = field(default=(), metadata=LATER_ON)
-    not_reached: Annotated[tuple[str, ...], Doc("what they do not reach")] = field(default=(), metadata=LATER_ON)
-    partial: Annotated[bool, Doc("whether points of it may have no value")] = field(default=False, metadata=LATER_ON)
+    decoded: Annotated[int, Doc("tokens at the end of each sequence that were computed one by one")] = later(0)
+    head: Annotated[int, Doc("channels of an attention head; 0 where no configuration says it")] = later(0)
+    products: Annotated[str, Doc("what it says its products take, if anything")] = later("")
+    products_like: Annotated[str, Doc("what they look like at an odd point")] = later("")
+    products_at: Annotated[str, Doc("that point, empty where there is none")] = later("")
+    products_left: Annotated[float, Doc("left over there", unit="relative L2")] = later(0.0)
+    reached: Annotated[tuple[str, ...], Doc("what inputs reach, or it has not")] = later(())
+    not_reached: Annotated[tuple[str, ...], Doc("what they do not reach")] = later(())
+    partial: Annotated[bool, Doc("whether points of it may have no value")] = later(False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +182,8 @@ class ForwardError:
     nonfinite_reference: Annotated[
         int, Doc("the same of the trusted run, and elements of the truth that are NaN", typical=0)
     ]
-    extent: Annotated[Extent | None, Doc(EXTENT)] = field(default=None, metadata=LATER_ON)
-    operations: Annotated[tuple[str, ...], Doc(OPERATIONS)] = field(default=(), metadata=LATER_ON)
+    extent: Annotated[Extent | None, Doc(EXTENT)] = later(None)
+    operations: Annotated[tuple[str, ...], Doc(OPERATIONS)] = later(())
 
 
 QUANTITIES = (rows("forward_errors", ForwardError, key="point"),)

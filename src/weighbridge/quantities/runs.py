@@ -7,13 +7,11 @@ import itertools
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
-from weighbridge.core import Doc, dataclass, field
-from weighbridge.core.model import LATER
-from weighbridge.quantities.base import Form, Quantity, record, rows
+from weighbridge.core import Doc, dataclass
+from weighbridge.quantities.base import Form, Quantity, later, record, rows
 
 Step: TypeAlias = int | float | None
 ByDevice: TypeAlias = Mapping[str, int] | None
-LATER_ON = {LATER: True}
 DUST = "distance of its least sample from its greatest, where they are one number but for that"
 # What the recorder sees inside a model, with diagnostics=Diagnostics().
 INSIDE = (
@@ -23,6 +21,7 @@ INSIDE = (
     *("spectral_norm", "slice_ppl", "logits_gain", "loss_float64", "class_tax", "gradient_error"),
 )
 ASKED_FOR = {"class_tax": "classes=…", "gradient_error": "gradients=True"}  # of them, by what Diagnostics is given
+ANNOUNCED = "steps that the end of the run tells of, null where it tells none"
 BY = "what tells where epochs begin: corpus_position, tokens, or sampled where none do"
 
 
@@ -82,7 +81,7 @@ class Stretch:
     changes: Annotated[
         float, Doc("the same over neighbours that differ, its own ends among them; its jump where these are too few")
     ]
-    dust: Annotated[float, Doc(DUST)] = field(default=0.0, metadata=LATER_ON)
+    dust: Annotated[float, Doc(DUST)] = later(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +161,7 @@ class StepColumn:
     logged_twice: Annotated[int, Doc("steps with several numbers, resumptions apart", unit="steps", typical=0)]
     first_logged_twice: Annotated[Step, Doc("the least of them", unit="step")]
     nan_filtered: Annotated[bool, Doc("the logger leaves out what is not finite", typical=False)]
-    recurrence: Annotated[Recurrence | None, Doc("the number that it comes back to most often")] = field(
-        default=None, metadata=LATER_ON
-    )
+    recurrence: Annotated[Recurrence | None, Doc("the number that it comes back to most often")] = later(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +197,7 @@ class EqualLosses:
     last_row: Annotated[bool, Doc("it lasts to the end of the log")]
     jump: Annotated[float, Doc("distance from the loss before it, in units of the printed resolution", typical=1000.0)]
     changes: Annotated[float, Doc("median distance of neighbours that differ there, in the same", typical=1000.0)]
-    dust: Annotated[float, Doc(DUST)] = field(default=0.0, metadata=LATER_ON)
+    dust: Annotated[float, Doc(DUST)] = later(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,9 +236,7 @@ class CorpusProgress:
     first_without_time: Annotated[Step, Doc("the least of them", unit="step")]
     quick: Annotated[QuickSteps | None, Doc("steps far quicker than the others")]
     failures: Annotated[int, Doc("failures of the recorder that cost a column of these", unit="events", typical=0)]
-    announced_steps: Annotated[
-        int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=60)
-    ]
+    announced_steps: Annotated[int | None, Doc(ANNOUNCED, unit="steps", typical=60)]
     coverage: Annotated[tuple[Coverage, ...], Doc("where coverage and position end", typical=())]
     requested_steps: Annotated[int | None, Doc("steps that were asked for", unit="steps", typical=60)]
     taken_steps: Annotated[int | None, Doc("steps that were taken, null while it goes on", unit="steps", typical=60)]
@@ -299,9 +294,7 @@ class DeviceProbe:
     first_step: Annotated[int | None, Doc("first step that the run logged", unit="step", typical=0)]
     last_step: Annotated[int | None, Doc("last step that it logged", unit="step", typical=0)]
     steps: Annotated[int, Doc("different steps that it logged", unit="steps", typical=1)]
-    announced_steps: Annotated[
-        int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=1)
-    ]
+    announced_steps: Annotated[int | None, Doc(ANNOUNCED, unit="steps", typical=1)]
     failures: Annotated[int, Doc("failures of the recorder that cost such evidence", unit="events", typical=0)]
     requested: Annotated[str, Doc("device that was asked for", typical="cuda")]
     resolved: Annotated[str, Doc("device that it resolved to", typical="cuda:0")]
@@ -311,9 +304,7 @@ class DeviceProbe:
     gradients: Annotated[ByDevice, Doc("gradients by device", unit="bytes", typical={"cuda:0": 6600})]
     optimizer: Annotated[ByDevice, Doc("optimizer state by device", unit="bytes", typical={"cuda:0": 13200})]
     optimizer_scalars: Annotated[ByDevice, Doc("scalars of the optimizer state by device", typical={"cpu": 12})]
-    updated: Annotated[ByDevice, Doc("parameters that the optimizer updates, by device", unit="bytes")] = field(
-        default=None, metadata=LATER_ON
-    )
+    updated: Annotated[ByDevice, Doc("parameters that the optimizer updates, by device", unit="bytes")] = later(None)
     ops: Annotated[ByDevice, Doc("ops by the device of their results", typical={"cuda:0": 56})]
     bookkeeping: Annotated[ByDevice, Doc("ops that give scalars or integers, by device", typical={"cpu": 16})]
     op_names: Annotated[Mapping[str, tuple[str, ...]], Doc("names of some ops by device", typical={})]

@@ -1,15 +1,16 @@
-"""What is measured of tensors: of one checkpoint, and of one compared with the checkpoint that it was made of."""
+"""What is measured of tensors: of a checkpoint, of one and the one that it was made of, and over the steps of a run."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
-from weighbridge.core import dataclass, field
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import LATER
-from weighbridge.quantities.base import rows
+from weighbridge.core import Doc, dataclass
+from weighbridge.quantities.base import later, rows
 
+Norms: TypeAlias = tuple[float | None, ...]
+Figures: TypeAlias = Mapping[str, float | None]
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")  # of a tensor's finite elements
 
 
@@ -48,12 +49,8 @@ class MomentChanges:
     source_dtype: Annotated[str, Doc("dtype of the source; empty where it has no such tensor", typical="BF16")]
     candidate_dtype: Annotated[str, Doc("dtype of the candidate; empty where it has no such tensor", typical="Q4_0")]
     elements: Annotated[int, Doc("number of elements", typical=32)]
-    source: Annotated[
-        Mapping[str, float | None], Doc("the statistics of the source's finite values", typical={"std": 0.02})
-    ]
-    candidate: Annotated[
-        Mapping[str, float | None], Doc("the statistics of the candidate's finite values", typical={"std": 0.02})
-    ]
+    source: Annotated[Figures, Doc("the statistics of the source's finite values", typical={"std": 0.02})]
+    candidate: Annotated[Figures, Doc("the statistics of the candidate's finite values", typical={"std": 0.02})]
     mean: Annotated[float | None, Doc("relative change of the arithmetic mean", typical=0.0)]
     std: Annotated[float | None, Doc("relative change of the standard deviation", typical=0.01)]
     min: Annotated[float | None, Doc("relative change of the least element", typical=0.01)]
@@ -200,9 +197,7 @@ class TensorPair:
     lost_share: Annotated[float | None, Doc("share of the squared values in blocks that are not like theirs")]
     same_values: Annotated[bool | None, Doc("whether it holds the same values in another order")]
     other: Annotated[str | None, Doc("the source's tensor that took this one's place")]
-    errors_otherwise: Annotated[
-        Mapping[str, float | None], Doc("relative_rmse of blocks against other makings of the tensor", typical={})
-    ]
+    errors_otherwise: Annotated[Figures, Doc("relative_rmse of blocks against other makings of the tensor", typical={})]
     packed: Annotated[str, Doc("how a weight is packed on either side; empty where it is not", typical="")] = ""
     not_nearest: Annotated[int | None, Doc(OTHERS)] = None
     error_in_steps: Annotated[float | None, Doc(IN_STEPS, unit="steps")] = None
@@ -213,10 +208,41 @@ class TensorPair:
     no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where one does", typical="")] = ""
     file_type: Annotated[
         int | None, Doc("number of the mixture that the candidate's header states; None where it states none")
-    ] = field(default=None, metadata={LATER: True})
+    ] = later(None)
+
+
+class Role(enum.StrEnum):
+    """What a tensor is for, as its name tells: shapes, and whether keys are rotated, are not logged."""
+
+    MATRIX = "matrix"
+    NORM = "norm"
+    EMBEDDING = "embedding"
+    HEAD = "head"
+    BIAS = "bias"
+    KEY_BIAS = "key bias"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorCourse:
+    """One trained tensor over the steps at which it was looked at; null where a norm was not logged.
+
+    Numbers are rounded to six digits.
+    """
+
+    tensor: Annotated[str, Doc("name", typical="h.0.w")]
+    layer: Annotated[str, Doc("the numbered layer that its name is of, empty where it is of none", typical="h.0")]
+    role: Annotated[Role, Doc("what it is for, by its name", typical="matrix")]
+    last_step: Annotated[int, Doc("last step of the run, or of the window", unit="step", typical=3)]
+    step: Annotated[tuple[int, ...], Doc("steps, rising", unit="step", typical=(0, 1, 2, 3))]
+    lr: Annotated[Norms, Doc("learning rate of the step", typical=(0.001, 0.001, 0.001, 0.001))]
+    grad: Annotated[Norms, Doc("2-norm of its gradient as it arrived", typical=(1.0, 1.1, 1.2, 1.3))]
+    grad_used: Annotated[Norms, Doc("2-norm of its gradient as the update used it", typical=(1.0, 1.1, 1.2, 1.3))]
+    weight: Annotated[Norms, Doc("2-norm of the tensor after the update", typical=(10.0, 10.1, 10.2, 10.3))]
+    update: Annotated[Norms, Doc("2-norm of what the update changed", typical=(0.01, 0.011, 0.012, 0.013))]
 
 
 QUANTITIES = (
+    rows("layer_course", TensorCourse, key="tensor"),
     rows("moment_changes", MomentChanges),
     rows("tensor_bits", TensorBits),
     rows("tensor_health", TensorHealth),

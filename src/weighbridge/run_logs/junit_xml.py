@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from xml.parsers import expat
 
 from weighbridge.core import SubjectError, dataclass, field
-from weighbridge.quantities.reports import Result
+from weighbridge.quantities.commands import Result
 
 MAX_DEPTH: Final = 32
 MAX_TESTS: Final = 100_000

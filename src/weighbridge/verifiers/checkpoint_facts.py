@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 
-from weighbridge.core import Basis, Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
-from weighbridge.quantities.facts import Fact
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured, replace
+from weighbridge.quantities.facts import fact_of
 from weighbridge.verifiers.tensor_walk import extent
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, config_beside
@@ -42,14 +41,10 @@ def measure(views: Views, _options: Fields) -> Measurement:
     with contextlib.suppress(SubjectError):  # what compares configurations reports it
         kind = "architecture" not in claimed and (config_beside(view) or {}).get("model_type")
         claimed |= {"architecture": kind} if kind else {}
-    facts = [_fact(name, value, Basis.MEASURED) for name, value in counted.items()]
-    facts += [_fact(name, value, Basis.REPORTED) for name, value in claimed.items()]
+    facts = [fact_of(name, value, Basis.MEASURED) for name, value in counted.items()]
+    facts += [fact_of(name, value, Basis.REPORTED) for name, value in claimed.items()]
     found = table(QUANTITY, facts, by="checkpoint_facts")
-    return dataclasses.replace(found, basis={}, examined=len(tensors), total=len(tensors))
-
-
-def _fact(name: str, value: Json, basis: Basis) -> Fact:
-    return Fact(name=name, value=value, basis=basis, contradicted_by=())
+    return replace(found, basis={}, examined=len(tensors), total=len(tensors))
 
 
 def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary | NoCanary:
@@ -69,7 +64,7 @@ def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary 
 
     def seen(found: Measurement | Unmeasured) -> bool:
         after = rows_by_name(found)
-        return all(after.get(name) == _fact(name, value, Basis.MEASURED) for name, value in left.items())
+        return all(after.get(name) == fact_of(name, value, Basis.MEASURED) for name, value in left.items())
 
     return Canary(name="the last tensor taken away", place=names[-1], views=(view.cut(names[:-1]),), seen=seen)
 

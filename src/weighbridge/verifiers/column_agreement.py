@@ -6,12 +6,11 @@ import functools
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, NamedTuple, cast
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectError, SubjectKind, Unmeasured, np
-from weighbridge.quantities.agreement import ColumnAgreement, Parting
+from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectError, SubjectKind, Unmeasured, np, replace
+from weighbridge.quantities.facts import ColumnAgreement, Parting
 from weighbridge.run_logs.column_statistics import Floats, Marks, dense
 from weighbridge.run_logs.json_log import LAYERS, read_layers
 from weighbridge.run_logs.log_table import NUMBER
@@ -60,7 +59,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     rows = [_row(name, sum(name in run.cells for run in runs), _aligned(name, runs, placed)) for name in names]
     if len(views) > 1 and any(run.layers for run in runs):
         rows += _of_layers(runs, options)
-    basis = Basis.MEASURED if all(run.origin is Origin.LIVE for run in runs) else Basis.REPORTED
+    basis = Basis.MEASURED if all(run.basis is Basis.MEASURED for run in runs) else Basis.REPORTED
     value, cells = Rows("column", tuple(rows)), sum(run.rows for run in runs) * len(names)
     each: Any = {"by": "column_agreement/1", "basis": {row.column: basis for row in rows}}
     return Measurement(quantity=QUANTITY, value=value, examined=cells, total=cells, **each)
@@ -172,8 +171,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
 
     def seen(again: Measurement | Unmeasured) -> bool:
         row: ColumnAgreement = rows_by_name(again)[name]
-        greatest = [(one.step, one.greatest, one.greatest_in) for one in row.parted]
-        return (found[-1], strange, len(runs) - 1) in greatest
+        return (found[-1], strange, len(runs) - 1) in [(one.step, one.greatest, one.greatest_in) for one in row.parted]
 
     damage = "another number in the last row of the last run"
     return Canary(name=damage, place=f"{name}, last row", views=damaged, seen=seen)

@@ -6,6 +6,7 @@ It runs in a fresh folder and a process group of its own, which is killed at the
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -21,7 +22,6 @@ from weighbridge.core import Fields, Measurement, Record, SubjectError, SubjectK
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
 from weighbridge.run_logs.json_log import RUN_FILES, is_run
-from weighbridge.verifiers.descendants import adopted, can_adopt, end_all_but
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.command import CommandView
 
@@ -31,6 +31,10 @@ SHALLOW = 2  # how deep runs are looked for where the person stands and at home,
 MAX_FOLDERS = 100_000
 TIMEOUT_S = 30.0
 DRAIN_S = 2.0  # how long a stream may stay open after the group was killed
+ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
+GRACE_S, PAUSE_S = 1.0, 0.01  # how long what ends by itself may take, and from one look at it to the next
+ROUNDS = 100  # of ending what is there: each may have started more
+PROC = Path("/proc")
 RUN = "run-directory"
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 
@@ -53,14 +57,14 @@ KNOWN_LEFT = [
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Run the command once, with accelerators hidden; refuse what cannot be started."""
-    if not can_adopt():
+    if not (PROC / "self" / "stat").is_file():
         why = "what a command leaves running can only be found on Linux"
         return Unmeasured(code="needs-linux", why=why, remedy="run this gate on Linux; the others need no command")
     view: CommandView = views[0]
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
     given: Any = options.get("run_roots") or ()
     roots = {str(root): MAX_DEPTH for root in given} | {root: SHALLOW for root in (".", "~") if root not in given}
-    found, at = Record(run(view, timeout_s, roots)), "exit of the command"
+    found, at = Record(run(view, timeout_s, roots, HIDDEN)), "exit of the command"
     return Measurement(quantity="command_outcome", value=found, by="subprocess", at=at, examined=1, total=1)
 
 
@@ -80,9 +84,7 @@ class _Tail:
                 del self.kept[:-KEPT]
 
 
-def run(
-    view: CommandView, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str] = HIDDEN
-) -> CommandOutcome:
+def run(view: CommandView, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str]) -> CommandOutcome:
     """Run a command once in a fresh folder, `hidden` being what hides accelerators; refuse what cannot be started."""
     with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
         argv, earlier = view.resolved(), found_under(view.base, roots)
@@ -143,6 +145,53 @@ def _uninterrupted() -> Iterator[None]:
             signal.signal(one, handler)
         for got in came:
             signal.raise_signal(got)
+
+
+@contextlib.contextmanager
+def adopted() -> Iterator[set[int]]:
+    """Adopt orphans, as their nearest ancestor that does, to the end of the block; yield earlier descendants."""
+    control = ctypes.CDLL(None).prctl
+    control(ADOPT_ORPHANS, 1, 0, 0, 0)
+    try:
+        yield descendants()
+    finally:
+        control(ADOPT_ORPHANS, 0, 0, 0, 0)
+
+
+def descendants() -> set[int]:
+    """Return all processes that descend from this one and have not ended."""
+    children: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(entry.name)
+            state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                children.setdefault(int(parent), []).append(pid)
+    found, waiting = set[int](), [os.getpid()]
+    while waiting:
+        mine = children.get(waiting.pop(), [])
+        found.update(mine)
+        waiting += mine
+    return found
+
+
+def end_all_but(before: set[int]) -> int:
+    """End every descendant that was not there before; return how many had not ended by themselves."""
+    until = time.monotonic() + GRACE_S
+    while (left := descendants() - before) and time.monotonic() < until:
+        time.sleep(PAUSE_S)
+    running = len(left)
+    for _ in range(ROUNDS):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        left = descendants() - before
+        if not left:
+            break
+        time.sleep(PAUSE_S)
+    return running
 
 
 def _start(argv: tuple[str, ...], work: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -240,7 +289,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     """Run a command with a known end by the same instrument: exit code 7, two words, a run directory, a short sleep."""
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        found = record_of(again, CommandOutcome) if isinstance(again, Measurement) else None
+        found = record_of(again, CommandOutcome)
         return found is not None and ended_as_known(found)
 
     return Canary(name=CANARY, place="command", views=(views[0].overlaid(KNOWN_COMMAND),), seen=seen)

@@ -52,15 +52,15 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         _sort_in(wrap, begun)
     by = "sampled" if sampled else "corpus_position" if by_position else "tokens"
     ends = [*(item.row for item in begun[1:]), view.rows]
-    rows = []
-    for number, (item, end) in enumerate(zip(begun, ends, strict=True), 1):
-        row = CorpusEpoch(
+    rows = [
+        CorpusEpoch(
             epoch=f"epoch {number}", number=number, by=by, first_step=item.step, complete=number < len(begun),
             last_step=steps[max(end - 1, item.row)], events=len(item.events), event_steps=tuple(item.events[:SHOWN]),
             stray=len(item.stray), stray_steps=tuple(item.stray[:SHOWN]),
             tokens=math.fsum(tokens[item.row : end]) if tokens else None,
-        )  # fmt: skip
-        rows.append(row)
+        )
+        for number, (item, end) in enumerate(zip(begun, ends, strict=True), 1)
+    ]  # fmt: skip
     value, looked = Rows("epoch", tuple(rows)), view.rows + len(wraps)
     return Measurement(quantity=QUANTITY, value=value, by="corpus_epochs/2", examined=looked, total=looked)
 
@@ -83,8 +83,7 @@ def _steps(view: RunView) -> Sequence[int]:
 def _tokens(view: RunView) -> Sequence[float]:
     """Return the tokens of each row `[rows]`: as logged, else the same for all; empty where nothing says."""
     if "tokens" in view.cells:
-        pairs = _cells(view, "tokens")
-        return [value if state == NUMBER and 0 <= value < math.inf else 0.0 for value, state in pairs]
+        return [value if state == NUMBER and 0 <= value < math.inf else 0.0 for value, state in _cells(view, "tokens")]
     claim = next(token_claims(view), None)
     return [float(claim.value)] * view.rows if claim else []
 
@@ -140,13 +139,12 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     tokens = [value for value in numbers(few, "tokens") if 0 < value < math.inf]
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        rows = rows_of(again, CorpusEpoch) if isinstance(again, Measurement) else ()
-        if not rows or (falls and (len(rows) < 2 or rows[-1].first_step != steps[-1])):
-            return False
+        rows = rows_of(again, CorpusEpoch)
+        fell = not falls or (len(rows) > 1 and rows[-1].first_step == steps[-1])
         in_turn = [row.number for row in rows] == list(range(1, len(rows) + 1))
         stray = [wrap for row in rows for wrap in row.stray_steps]
         counted = math.fsum(row.tokens or 0.0 for row in rows) if tokens else 0.0
-        return in_turn and stray == astray and math.isclose(counted, math.fsum(tokens))
+        return fell and in_turn and stray == astray and math.isclose(counted, math.fsum(tokens))
 
     return Canary(name="wrap events too many", place="events, first and last", views=(damaged,), seen=seen)
 

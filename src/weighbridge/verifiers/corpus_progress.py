@@ -147,21 +147,19 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     damaged = few if "loss" in few.cells else few.overlaid(last, STEP, strange)
     for row, loss in pairs.items() if "loss" in few.cells else ():
         damaged = damaged.overlaid(row, "loss", loss)
-    others = {name: float(1 << 40) for name in ("tokens", "coverage", "corpus_position") if name in few.cells}
+    others: Any = {name: float(1 << 40) for name in ("tokens", "coverage", "corpus_position") if name in few.cells}
     for name, value in others.items():
         damaged = damaged.overlaid(last, name, value)
-    tokens = _finite(math.fsum(numbers(damaged, "tokens")))
+    if "tokens" in others:
+        others["tokens"] = _finite(math.fsum(numbers(damaged, "tokens")))
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        found = record_of(again, CorpusProgress) if isinstance(again, Measurement) else None
-        if found is None or ("tokens" in others and found.tokens != tokens):
-            return False
-        ends = {end.column: end.last for end in found.coverage}
-        if any(ends.get(name) != value for name, value in others.items() if name != "tokens"):
-            return False
-        if "loss" not in few.cells:
-            return found.largest_gap > strange // 2
-        return {*pairs.values()} <= {run.loss for run in found.equal_losses if run.length == 2}
+        found = record_of(again, CorpusProgress)
+        assert found
+        ends = {"tokens": found.tokens, **{end.column: end.last for end in found.coverage}}
+        repeated = {run.loss for run in found.equal_losses if run.length == 2}
+        shown = repeated >= {*pairs.values()} if "loss" in few.cells else found.largest_gap > strange // 2
+        return shown and all(ends[name] == value for name, value in others.items())
 
     return Canary(name="the last loss repeated", place="loss, last row", views=(damaged,), seen=seen)
 

@@ -59,11 +59,10 @@ def canary_of_values(views: Views, options: Fields, measured: Measured) -> Canar
 
     def seen(found: Measurement | Unmeasured) -> bool:
         after = rows_by_name(found)
-        if not set(before) == set(after) >= set(names):
-            return False
         others = all(before[place] == after[place] for place in before if place not in (name, *tables))
         unlike = all(after[one].generated_error is None for one in tables)
-        return others and unlike and _moved(before[name], after[name], step, tensor)
+        alike = before.keys() == after.keys() >= {*names} and others
+        return alike and unlike and _moved(before[name], after[name], step, tensor)
 
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
 

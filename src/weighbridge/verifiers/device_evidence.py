@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKind, Unmeasured, plain
+from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKind, Unmeasured, plain, replace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.verifiers.corpus_progress import announced_steps
@@ -40,7 +39,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         name = place if seen[place] == 1 else f"{place} ({seen[place]})"
         rows.append(_probe(event, facts, {**of_run, "pid": pid, "place": name}))
     found = table("device_evidence", rows, at="end of the probed step")
-    return dataclasses.replace(found, by="recorder", basis=dict.fromkeys(("requested", "resolved"), Basis.REPORTED))
+    return replace(found, by="recorder", basis=dict.fromkeys(("requested", "resolved"), Basis.REPORTED))
 
 
 def _probes(events: Sequence[Fields]) -> list[Fields]:
@@ -49,11 +48,9 @@ def _probes(events: Sequence[Fields]) -> list[Fields]:
 
 def _of_run(view: RunView) -> Mapping[str, Any]:
     """Return what every probe of a run is compared with: the steps that were logged, and failures of the recorder."""
-    logged = view.column(STEP)
-    steps = logged.step if logged is not None else ()
+    steps = logged.step if (logged := view.column(STEP)) is not None else ()
     span = {"first_step": min(steps, default=None), "last_step": max(steps, default=None), "steps": len(set(steps))}
-    cost = sum(1 for _ in failures(view, DEVICE))
-    return {**span, "announced_steps": announced_steps(view), "failures": cost}
+    return {**span, "announced_steps": announced_steps(view), "failures": sum(1 for _ in failures(view, DEVICE))}
 
 
 def _probe(event: Fields, facts: Fields, known: Mapping[str, Any]) -> DeviceProbe:
@@ -132,13 +129,13 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     expected = DeviceProbe(place="", witnesses=(witness,), requested="canary", resolved="meta", pid=1, **of_probe)
 
     def seen(result: Measurement | Unmeasured) -> bool:
-        rows = rows_of(result, DeviceProbe) if isinstance(result, Measurement) else ()
-        if len(rows) != max(len(kept), 1) or dataclasses.replace(rows[-1], place="") != expected:
+        rows = rows_of(result, DeviceProbe)
+        if len(rows) != max(len(kept), 1) or replace(rows[-1], place="") != expected:
             return False
         others = zip(rows[:-1], kept[:-1], strict=True)
         return all(getattr(row, name) == probe.get(name) for row, probe in others for name in COUNTS)
 
-    place, views = [*rows_by_name(measured)][-1], (dataclasses.replace(damaged, facts=facts),)
+    place, views = [*rows_by_name(measured)][-1], (replace(damaged, facts=facts),)
     return Canary(name="a probe that found everything elsewhere", place=place, views=views, seen=seen)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Literal
 
-from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, sha256
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace, sha256
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StatedDigest
 from weighbridge.run_logs.log_table import MAX_DIGESTS, NUMBER, Cells
@@ -67,7 +66,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     beside = (_beside(few, few.rows - 1, names) for names in (COUNTERS, TOKENS))
     numbers = [SEEDS[-1], *(one[0][1] for one in beside if one)]
     digest = sha256(PREFIXES[-1].encode() + b"".join(number.to_bytes(8, "big") for number in numbers))
-    damaged = dataclasses.replace(few, stated={name: {**few.stated[name], few.rows - 1: digest}})
+    damaged = replace(few, stated={name: {**few.stated[name], few.rows - 1: digest}})
     before = rows_of(measure((few,), options), StatedDigest)
 
     def seen(again: Measurement | Unmeasured) -> bool:

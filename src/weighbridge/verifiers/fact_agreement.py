@@ -6,10 +6,9 @@ import datetime as dt
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 
-from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, dumps
-from weighbridge.quantities.agreement import FactAgreement
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, dumps, replace
+from weighbridge.quantities.facts import FactAgreement
 from weighbridge.run_logs.json_log import STEPS, stated
 from weighbridge.verifiers.column_agreement import NO_RANKS, runs_of, with_last
 from weighbridge.verifiers.run_facts import numbers
@@ -41,8 +40,7 @@ def _of_log(run: RunView) -> dict[str, Json]:
         moment = dt.datetime.fromisoformat(str(run.facts.get("started")))
         began = None if moment.utcoffset() is None else moment.timestamp()  # seconds since 1970, as the last time is
     last = max(filter(math.isfinite, numbers(run, "time")), default=None)
-    rows = digests.get(STEPS) or next(iter(digests.values()), "")
-    return {"log_sha256": rows, "began_s": began, "last_row_s": last}
+    return {"log_sha256": digests.get(STEPS) or next(iter(digests.values()), ""), "began_s": began, "last_row_s": last}
 
 
 def extent(views: Views, _options: Fields) -> int:

@@ -6,11 +6,10 @@ One row a file: of the checkpoint, and beside it what another loader would take 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, replace
 from weighbridge.formats.detect import homes
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
@@ -93,8 +92,8 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     view: CheckpointView = views[0]
     if view.checksums:  # two that cost least
         few = sorted(view.checksums, key=lambda one: sum(stop - start for start, stop in one.parts))[:2]
-        wrong = dataclasses.replace(few[-1], stored=few[-1].found(view.files[few[-1].file]) ^ 1)
-        place, damaged = f"file {Path(wrong.file).name}", dataclasses.replace(view, checksums=(*few[:-1], wrong))
+        wrong = replace(few[-1], stored=few[-1].found(view.files[few[-1].file]) ^ 1)
+        place, damaged = f"file {Path(wrong.file).name}", replace(view, checksums=(*few[:-1], wrong))
 
         def noticed(found: Measurement | Unmeasured) -> bool:
             return _wrong(view, wrong) in rows_by_name(found)[place].wrong_checksums

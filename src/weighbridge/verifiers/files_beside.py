@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dataclass, dumps, replace
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dumps, replace
 from weighbridge.quantities.checkpoints import FileBeside
-from weighbridge.storage.readable import Folder, ReadableFile, sha256
+from weighbridge.storage.readable import ReadableFile, sha256
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
-from weighbridge.views.beside_files import SETTINGS, WEIGHTS, beside, document_beside
-from weighbridge.views.checkpoint import CheckpointView, SidecarFiles
+from weighbridge.views.checkpoint import SETTINGS, WEIGHTS, CheckpointView, SidecarFiles, beside, document_beside
 
 QUANTITY = "files_beside"
 LAID = "weighbridge-canary/model.safetensors"
@@ -61,34 +61,20 @@ def extent(views: Views, _options: Fields) -> int:
     return len(_names([beside(view) for view in views]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Damaged:
-    """A folder in which another file lies under one name."""
-
-    folder: Folder
-    name: str
-    file: ReadableFile
-
-    def below(self) -> list[str]:
-        return [self.name]  # the others cost nothing then
-
-    def open(self, name: str) -> ReadableFile:
-        return self.file if name == self.name else self.folder.open(name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.folder, name)
-
-
 def canary(views: Views, _options: Fields, measurement: Measurement) -> Canary:
     """Lay the import's own weights over the last file that is equal on both sides, or under a new name."""
     source, candidate = views
-    file = next(iter(candidate.files.values()))
+    folder, file = candidate.folder, next(iter(candidate.files.values()))
     both = [name for name, row in rows_by_name(measurement).items() if row.source == row.candidate]
-    others = (name for name in both if not name.endswith(".json") and candidate.folder.size(name) != file.size)
+    others = (name for name in both if not name.endswith(".json") and folder.size(name) != file.size)
     place = max(others, default=LAID)
-    placed = _Damaged(candidate.folder, place, file)
-    damaged = replace(candidate, folder=cast("Folder", placed), whole=True, sidecars=SidecarFiles())
 
+    def opened(name: str) -> ReadableFile:
+        return file if name == place else cast(ReadableFile, folder.open(name))
+
+    placed = {"below": lambda: [place], "open": opened}  # the others cost nothing then
+    kept = {of: getattr(folder, of) for of in ("name", "home", "is_visible")}
+    damaged = replace(candidate, folder=SimpleNamespace(**kept, **placed), whole=True, sidecars=SidecarFiles())
     places = _names([beside(source), beside(damaged)])
 
     def seen(found: Measurement | Unmeasured) -> bool:

@@ -11,17 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-from weighbridge.core import (
-    Basis,
-    Fields,
-    Measurement,
-    SubjectError,
-    SubjectKind,
-    Unmeasured,
-    dumps,
-    np,
-    sha256,
-)
+from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dumps, np, sha256
 from weighbridge.forward import local_pass
 from weighbridge.forward.arithmetic.products import in_words
 from weighbridge.forward.between_traces import equal_share, outcome_of
@@ -31,10 +21,9 @@ from weighbridge.forward.reach import PLAIN, Form, drawn_form, head_channels, re
 from weighbridge.forward.stacks import Tokens, Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit, Constants
-from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, NOT_TRIED, ForwardError, ForwardRun, LocalError, Weights
 from weighbridge.verifiers.own_weights import as_candidate, own_digests
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.model_view import ModelView
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
@@ -68,9 +57,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     ours = ends.get("trusted", {})
     theirs = ends.get("candidate", ours)
     rows = [
-        replace(
-            _row(point, trusted, found, passes, run), order=at, equal_share=shares.get(point),
-            candidate_end_to_end=theirs.get(point), trusted_end_to_end=ours.get(point), noise=(noise or {}).get(point),
+        _row(
+            point, pair, passes, run=run, order=at, equal_share=shares.get(point), noise=(noise or {}).get(point),
+            candidate_end_to_end=theirs.get(point), trusted_end_to_end=ours.get(point),
         )
         for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order)))
     ]  # fmt: skip
@@ -119,10 +108,8 @@ def _passes(pair: Runs, other: set[str], *, settled: bool) -> Passes | None:
         return (error.all or 0) > WORTH_A_LOOK * max(least.all or 0, u)
 
     def telling(error: Distance, least: Distance) -> bool:
-        tails = ((error.token, least.token), (error.channel, least.channel))
-        return suspicious(error, least) or any(
-            (one or 0) > max(WORTH_A_LOOK * (of or 0), TAIL * u) for one, of in tails
-        )
+        both = ((error.token, least.token), (error.channel, least.channel))
+        return suspicious(error, least) or any((one or 0) > max(WORTH_A_LOOK * (of or 0), TAIL * u) for one, of in both)
 
     last = {trusted.facts.order[-1]}  # from which nothing more is made
     once = other <= last  # all steps before it are the same
@@ -140,12 +127,11 @@ def _passes(pair: Runs, other: set[str], *, settled: bool) -> Passes | None:
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
     otherwise = local_pass.local_errors(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
-    rough = _rougher(pair, ours, theirs)
     loud = {*trusted.facts.order} != {*found.facts.order} or any(
         step.distance.nonfinite or found.shape(point) != step.shape or telling(step.distance, ours[point].distance)
         for point, step in theirs.items()
     )
-    return Passes(loud, ours, theirs, otherwise, rough, audit, constants)
+    return Passes(loud, ours, theirs, otherwise, _rougher(pair, ours, theirs), audit, constants)
 
 
 def _rougher(pair: Runs, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:
@@ -180,10 +166,9 @@ def _rougher(pair: Runs, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]
 
 
 def _larger(one: LocalError, other: LocalError) -> LocalError:
-    def most(*errors: float | None) -> float | None:
-        return max((error for error in errors if error is not None), default=None)
-
-    return LocalError(**{each.name: most(*(getattr(side, each.name) for side in (one, other))) for each in fields(one)})
+    both = {each.name: [getattr(side, each.name) for side in (one, other)] for each in fields(one)}
+    most = (max((error for error in errors if error is not None), default=None) for errors in both.values())
+    return LocalError(**dict(zip(both, most, strict=True)))
 
 
 def _run(pair: Runs, passes: Passes) -> ForwardRun:
@@ -212,13 +197,12 @@ def _run(pair: Runs, passes: Passes) -> ForwardRun:
     )  # fmt: skip
 
 
-def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
-    mine, other = passes.ours.get(point), passes.theirs.get(point)
+def _row(point: str, pair: Runs, passes: Passes, **known: Any) -> ForwardError:
+    trusted, found, mine, other = pair.trusted, pair.found, passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING
     captured = point in found.tensors
     return ForwardError(
-        point=point, order=0, run=run, made_from=other.made_from if other is not None else (),
-        candidate_end_to_end=None, trusted_end_to_end=None, equal_share=None, noise=None,
+        point=point, made_from=other.made_from if other is not None else (),
         truth_norm=error.truth_norm if captured else None, candidate_error=error.absolute if captured else None,
         held_as=found.held_as(point) if captured else "",
         trusted_held_as=trusted.held_as(point) if point in trusted.tensors else "",
@@ -229,7 +213,7 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
         relation=other.relation if other and other.relation else NO_RELATION,
         nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
         nonfinite_candidate=error.nonfinite,
-        extent=other.extent if other else None, operations=other.operations if other else (),
+        extent=other.extent if other else None, operations=other.operations if other else (), **known,
     )  # fmt: skip
 
 
@@ -327,8 +311,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
     reference, candidate = views
     pair = both_runs(views, options)
-    if isinstance(pair, Unmeasured):
-        return NoCanary(pair.why)
+    assert not isinstance(pair, Unmeasured)
     given = pair.trusted.facts.tokens[0]
     tokens = min(CANARY_TOKENS, len(given))
     try:
@@ -343,7 +326,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
         return NoCanary("no point holds finite values on both sides in one shape")
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        after = {row.point: row for row in rows_of(again, ForwardError)} if isinstance(again, Measurement) else {}
+        after: Mapping[str, ForwardError] = rows_by_name(again)
         # None other exceeds the trusted run's so far as that of a value larger than all others there together: that a
         # model sees what comes later, which is cut off, is both runs' error.
         excess = {name: (row.candidate.all or 0.0) - (row.trusted.all or 0.0) for name, row in after.items()}

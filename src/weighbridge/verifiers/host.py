@@ -69,10 +69,9 @@ def _probe(environment: Mapping[str, str]) -> tuple[bool, int, str]:
     version = Path(spec.origin).with_name("version.py")
     if version.is_file() and built_for(version.read_text("utf-8", "replace")) == {"cuda": "", "hip": ""}:
         return False, 0, "the installed torch is built without CUDA and ROCm"
-    command = [sys.executable, "-P", "-c", PROBE]
     how: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "timeout": PROBE_SECONDS}
     try:
-        done = subprocess.run(command, capture_output=True, check=False, **how)
+        done = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, check=False, **how)
     except subprocess.TimeoutExpired:
         return False, 0, f"the device gave no answer within {PROBE_SECONDS:g} s"
     if done.returncode:
@@ -87,7 +86,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     hidden = HostView({**view.environment, **HIDDEN})
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        found = record_of(again, Host) if isinstance(again, Measurement) else None
+        found = record_of(again, Host)
         return found is not None and found == Host(cuda=False, devices=0, why=found.why or "no reason", hidden=True)
 
     return Canary(name="every device hidden", place="host", views=(hidden,), seen=seen)

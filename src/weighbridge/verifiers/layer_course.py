@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, SubjectError, SubjectKind, Unmeasured, dataclass, field
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dataclass, field, replace
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.tensor_courses import Role, TensorCourse
+from weighbridge.quantities.tensors import Role, TensorCourse
 from weighbridge.run_logs.json_log import LAYERS, read_layers
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.run import GRAD_NORM, STEP, RunView
@@ -59,9 +58,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     if not tensors:
         why = f"{LAYERS} holds no row of a trained tensor in these steps; one is written where an update was seen"
         return Unmeasured(code="no-layers", why=why, remedy=RECORD)
-    cells = view.dense(STEP)
-    numbers = cells.numbers()
-    steps = sorted(int(step) for step in numbers if step.is_integer())
+    steps = sorted(int(step) for step in view.dense(STEP).numbers() if step.is_integer())
     if (stranger := _of_another_run(view, tensors, steps)) is not None:
         return stranger
     window: Any = options.get("steps") or ALWAYS
@@ -73,8 +70,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         )
         for name, one in tensors.items()
     ]  # fmt: skip
-    basis = Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED
-    return dataclasses.replace(table(QUANTITY, rows, basis=basis), examined=read, total=read)
+    return replace(table(QUANTITY, rows, basis=view.basis), examined=read, total=read)
 
 
 def _rows(view: RunView) -> Iterator[Mapping[str, Any]]:
@@ -157,15 +153,13 @@ def _without_a_torn_step(tensors: dict[str, Logged]) -> None:
     """Leave out the last step where a killed run had not come to all of its tensors."""
     count = Counter(step for one in tensors.values() for step in one.steps)
     *_, before, last = [-1, -1, *sorted(count)]
-    if count[last] >= count[before]:
-        return
-    for name, one in list(tensors.items()):
-        if one.steps[-1] == last:
-            one.steps.pop()
-            for values in one.norms.values():
-                values.pop()
-        if not one.steps:
-            del tensors[name]
+    torn = [one for one in tensors.values() if one.steps[-1] == last and count[last] < count[before]]
+    for one in torn:
+        one.steps.pop()
+        for values in one.norms.values():
+            values.pop()
+    for name in [name for name, one in tensors.items() if not one.steps]:
+        del tensors[name]
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -188,7 +182,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary | No
     part: Any = {  # some tensors add up to less than the norm of all
         of: {name: one for name, one in getattr(view, of).items() if name != GRAD_NORM} for of in ("cells", "logged_as")
     }
-    overlaid = dataclasses.replace(view, **part, layer_rows=tuple(kept))
+    overlaid = replace(view, **part, layer_rows=tuple(kept))
 
     def seen(again: Measurement | Unmeasured) -> bool:
         return kept == [_logged(row, step) for row in rows_by_name(again).values() for step in row.step]

@@ -6,11 +6,10 @@ the other side's column is empty. `why` says what keeps a field from being compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.header_pairs import expected, paired, shortest
 from weighbridge.model_config.literal_keys import key_rows
 from weighbridge.model_config.model_defaults import default, family, incomparable, lost, may_be_unstated, own_value
@@ -90,9 +89,8 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     if not why and (one is None) != (other is None):
         why = _unstated(name, *(("source", source, candidate) if one is None else ("import", candidate, source)))
     # GGUF's numbers are of 32 bits, and its activations are families.
-    loose = CONFIG_FIELDS[name] is FieldKind.NUMBER and GGUF in (source.model.form, candidate.model.form)
     here, there = one or NOTHING, other or NOTHING
-    if loose:
+    if CONFIG_FIELDS[name] is FieldKind.NUMBER and GGUF in (source.model.form, candidate.model.form):
         here, there = (replace(side, value=shortest(side.value)) for side in (here, there))
     if across and name == "activation":
         here, there = (replace(side, value=family(side.value)) for side in (here, there))
@@ -265,11 +263,7 @@ def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> Model
 
 
 def _marked(walk: Walk, last: int) -> Walk:
-
-    def marked(start: int) -> Iterator[bytes | None]:
-        return (entry if at != last else (entry or b"") + b"?" for at, entry in enumerate(walk(start), start))
-
-    return marked
+    return lambda start: (entry if at != last else (entry or b"") + b"?" for at, entry in enumerate(walk(start), start))
 
 
 KINDS = (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT)

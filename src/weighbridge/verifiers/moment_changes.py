@@ -92,14 +92,12 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     def seen(found: Measurement | Unmeasured) -> bool:
         after = rows_by_name(found)
         others = all(after.get(name) == row for name, row in before.items() if name != last)
-        row = after.get(last)
-        if row is None or not others:
-            return False
+        row = after[last]
         zeros = (row.candidate.get("rms"), row.candidate.get("zero_share"), row.rms) == (0.0, 1.0, 1.0)
-        return zeros and row.source == before[last].source
+        return others and zeros and row.source == before[last].source
 
     return Canary(name="a tensor of zeros", place=last, views=(cut[0], damaged), seen=seen)
 
 
-KINDS, extent = tensor_values.VERIFIER.kinds, tensor_values.extent
+KINDS, extent = tensor_values.KINDS, tensor_values.extent
 VERIFIER = Verifier(quantity=QUANTITY, kinds=KINDS, measure=measure, extent=extent, canary=canary)

@@ -50,8 +50,7 @@ def _taken(name: str, own: NDArray[Any], theirs: NDArray[Any]) -> Taken:
     ours, off = (one.reshape(-1, one.shape[-1]) for one in (own, theirs - own))
     norms, errors = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (ours, off))
     rows = errors / np.maximum(norms, norms.mean() * SMALL_ROW or 1.0)
-    whole = float(np.linalg.norm(errors) / (np.linalg.norm(norms) or 1.0))
-    return Taken(name=name, all=whole, row=float(rows.max()))
+    return Taken(name=name, all=float(np.linalg.norm(errors) / (np.linalg.norm(norms) or 1.0)), row=float(rows.max()))
 
 
 def own_digests(reference: ModelView, candidate: ModelView, dtype: str) -> Mapping[str, str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass, np
+from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass, np, replace
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
+from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact, fact_of
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
@@ -43,28 +42,27 @@ def measure(views: Views, options: Fields) -> Measurement:
     if view.ranks:
         return _of_ranks([measure((rank,), options) for rank in view.ranks])
     found = {name: reported(view, section, name) for name, section in REPORTED.items()}
-    facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
+    facts = [fact_of(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
     steps = dense(view, STEP)
     logged, count = steps.values[steps.known], distinct(steps)
     last = float(logged.max()) if len(logged) else None
     end = run_end(view.facts, view.events, count, last)
-    facts += [_fact("rows", view.rows, Basis.MEASURED), _fact("steps", count, Basis.MEASURED)]
+    facts += [fact_of("rows", view.rows, Basis.MEASURED), fact_of("steps", count, Basis.MEASURED)]
     if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
-        facts.append(_fact("last_step", int(last), Basis.MEASURED))
+        facts.append(fact_of("last_step", int(last), Basis.MEASURED))
     if end.requested_steps is not None:
-        facts.append(_fact("requested_steps", end.requested_steps, Basis.REPORTED))
-    facts.append(_fact("ended", end.ended, end.basis, end.contradicted_by))
-    facts += [_fact("ended_by", end.by, Basis.REPORTED)] if end.by else []
-    facts += [_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()]
+        facts.append(fact_of("requested_steps", end.requested_steps, Basis.REPORTED))
+    facts.append(fact_of("ended", end.ended, end.basis, end.contradicted_by))
+    facts += [fact_of("ended_by", end.by, Basis.REPORTED)] if end.by else []
+    facts += [fact_of(name, value, Basis.MEASURED) for name, value in view.notes.items()]
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
     lost |= {IDLE} if SKIPPED in lost else set()
-    unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
+    unreliable = [fact_of(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
     named: Any = options.get("named", ())
     seen = [*_executable(view)] if EXECUTABLE in named else []
-    stated = [
-        fact for name in named if name not in (*view.notes, *(one.name for one in seen)) for fact in _stated(view, name)
-    ] + seen
+    told = {*view.notes, *(one.name for one in seen)}
+    stated = [fact for name in named if name not in told for fact in _stated(view, name)] + seen
     facts += [*unreliable, *_tokens_per_step(view), *stated]
     known = {fact.name for fact in facts}
     value = Rows("name", (*facts, *(fact for name in named for fact in _there(view, name, known))))
@@ -87,13 +85,9 @@ def _of_ranks(each: Sequence[Measurement]) -> Measurement:
             old = facts.get(fact.name, fact)
             other = () if old.value == fact.value else (f"rank {rank - 1} has {old.value}",)
             by = dict.fromkeys((*fact.contradicted_by, *old.contradicted_by, *other))
-            facts[fact.name] = dataclasses.replace(fact, contradicted_by=tuple(by))
+            facts[fact.name] = replace(fact, contradicted_by=tuple(by))
     examined = sum(one.examined for one in each)
-    return dataclasses.replace(each[-1], value=Rows("name", (*facts.values(),)), examined=examined, total=examined)
-
-
-def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
-    return Fact(name=name, value=value, basis=basis, contradicted_by=contradicted_by)
+    return replace(each[-1], value=Rows("name", (*facts.values(),)), examined=examined, total=examined)
 
 
 def _stated(view: RunView, name: str) -> Iterator[Fact]:
@@ -102,7 +96,7 @@ def _stated(view: RunView, name: str) -> Iterator[Fact]:
     said = [value for value in values if not isinstance(value, float) or math.isfinite(value)]
     others = [value for value in said[1:] if (type(value), value) != (type(said[0]), said[0])]
     if said:
-        yield _fact(name, said[0], Basis.REPORTED, tuple(f"it is {value} in another section" for value in others))
+        yield fact_of(name, said[0], Basis.REPORTED, tuple(f"it is {value} in another section" for value in others))
 
 
 def _executable(view: RunView) -> Iterator[Fact]:
@@ -112,7 +106,7 @@ def _executable(view: RunView) -> Iterator[Fact]:
     *before, last = (one.begin.executable.sha256 for one in view.witness.segments)
     others = dict.fromkeys(one for one in (*before, view.facts.get(EXECUTABLE, last)) if one != last)
     if last:
-        yield _fact(EXECUTABLE, last, Basis.MEASURED, tuple(f"it is {other} in another place" for other in others))
+        yield fact_of(EXECUTABLE, last, Basis.MEASURED, tuple(f"it is {other} in another place" for other in others))
 
 
 def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
@@ -120,11 +114,11 @@ def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
     what = name.removeprefix(HAS)
     column, _, count = what.rpartition(":")
     if name == AS_LOGGED:
-        yield _fact(name, True, Basis.MEASURED)
+        yield fact_of(name, True, Basis.MEASURED)
     elif what != name and count.isdecimal() and column:
-        yield _fact(name, len(numbers(view, view.named(column) or column)) >= int(count), Basis.MEASURED)
+        yield fact_of(name, len(numbers(view, view.named(column) or column)) >= int(count), Basis.MEASURED)
     elif what != name:
-        yield _fact(name, what in known or bool(view.named(what) or [*_stated(view, what)]), Basis.MEASURED)
+        yield fact_of(name, what in known or bool(view.named(what) or [*_stated(view, what)]), Basis.MEASURED)
 
 
 def reported(view: RunView, section: str, key: str) -> str | int | float | None:
@@ -143,7 +137,7 @@ def _tokens_per_step(view: RunView) -> Iterator[Fact]:
         others.append(f"the tokens column varies from {min(counted):g} to {max(counted):g}")
     if claims or others:
         value, basis = (claims[0].value, claims[0].basis) if claims else (None, Basis.MEASURED)
-        yield _fact("tokens_per_step", value, basis, tuple(others))
+        yield fact_of("tokens_per_step", value, basis, tuple(others))
 
 
 def token_claims(view: RunView) -> Iterator[Claim]:
@@ -167,9 +161,7 @@ def declared_tokens(view: RunView) -> int | None:
 
 def _from_rate(view: RunView) -> Claim | None:
     formed = products(view)
-    if not len(formed):
-        return None
-    whole = round(float(formed[0]))
+    whole = round(float(formed[0])) if len(formed) else 0
     how = f"tokens_per_sec × wall_ms is {whole} tokens on {len(formed)} of {view.rows} rows"
     throughout = whole >= 1 and bool((abs(formed - whole) <= PRINTED * whole).all())
     return Claim(whole, Basis.DERIVED, how) if throughout else None
@@ -188,10 +180,7 @@ def products(view: RunView) -> Doubles:
 
 def numbers(view: RunView, name: str) -> array[float]:
     """Return a column's numbers `[samples]`, or none where there is no such column."""
-    if name not in view.cells:
-        return array("d")
-    cells = view.dense(name)
-    return array("d", cells.numbers())
+    return array("d", view.dense(name).numbers() if name in view.cells else ())
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -206,7 +195,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     if view.ranks:  # the last of them is damaged
         found = canary(view.ranks[-1:], _options, _measured)
         others = (one.cut(spread(one.rows)) for one in view.ranks[:-1])
-        return dataclasses.replace(found, views=(dataclasses.replace(view, ranks=(*others, *found.views)),))
+        return replace(found, views=(replace(view, ranks=(*others, *found.views)),))
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = "tokens" if "tokens" in few.cells else ""  # the column that alone changes the tokens of a step
@@ -215,24 +204,20 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     noted = {**few.notes, "canary": 1, "another canary": 2}
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
     events: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
-    more: Any = {"facts": {**few.facts, "requested_steps": steps + 2}, "notes": noted}
     damaged = few.overlaid(last, STEP, stranger(few, STEP)).with_events([*events, {"event": "end", "steps": steps + 1}])
-    damaged = dataclasses.replace(damaged, **more)
+    damaged = replace(damaged, facts={**few.facts, "requested_steps": steps + 2}, notes=noted)
     if source:
         damaged = damaged.overlaid(last, source, stranger(few, source))
-    beside = {**noted, RECORDER_FAILED: "canary other"}
     counted = numbers(damaged, "tokens")
     varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        facts = {fact.name: fact for fact in rows_of(again, Fact)} if isinstance(again, Measurement) else {}
+        facts = {fact.name: fact for fact in rows_of(again, Fact)}
         tokens = [fact for name, fact in facts.items() if name == "tokens_per_step"]
-        values = [facts[name].value for name in ("rows", "steps") if name in facts]
-        otherwise = tokens != before and varying in str(tokens)
-        if any(name not in facts or facts[name].value != value for name, value in beside.items()):
-            return False
+        otherwise = not source or (tokens != before and varying in str(tokens))
         early = (facts["ended"].value, facts["ended"].basis) == (EARLY, Basis.DERIVED)
-        return early and values == [few.rows, steps + 1] and (not source or otherwise)
+        wanted = {**noted, RECORDER_FAILED: "canary other", "rows": few.rows, "steps": steps + 1}
+        return early and otherwise and all(facts[name].value == value for name, value in wanted.items())
 
     return Canary(name="another step in the last row", place="step, last row", views=(damaged,), seen=seen)
 

@@ -10,23 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import (
-    Basis,
-    Fields,
-    Measurement,
-    Origin,
-    SubjectKind,
-    Unmeasured,
-    WeighbridgeError,
-    data_path,
-    is_folder,
-    loads,
-    quoted,
-    read_regular_file,
-    replace,
-    sha256,
-)
-from weighbridge.core.local_files import files_sha256
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, WeighbridgeError, data_path, quoted, replace
+from weighbridge.core.canonical import loads, sha256
+from weighbridge.core.local_files import files_sha256, is_folder, read_regular_file
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, FileState, RunFile
 from weighbridge.run_logs.log_table import IS_NUMBER
@@ -61,8 +47,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     if not found:
         code, why, call = LACKING[what]
         return Unmeasured(code=code, why=why, remedy=f"record it with {call}")
-    basis = Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED
-    return table(QUANTITY, list(found.values()), basis=basis)
+    return table(QUANTITY, list(found.values()), basis=view.basis)
 
 
 def _rows(view: RunView, what: str) -> Iterator[RunFile]:
@@ -163,8 +148,7 @@ def _shortened(value: Any) -> Any:
         return {key: _shortened(one) for key, one in value.items()}
     if not isinstance(value, list):
         return value
-    kinds = {type(one) for one in value}
-    plain = SHORT < len(value) <= 256 and kinds in ({int}, {float})
+    plain = SHORT < len(value) <= 256 and {type(one) for one in value} in ({int}, {float})
     return [min(value), max(value), *value[: SHORT - 2]] if plain else [_shortened(one) for one in value]
 
 
@@ -231,11 +215,10 @@ def canary(views: Views, options: Fields, measured: Measurement) -> Canary | NoC
     before = [row for row in rows if at and row.step == events[at - 1][STEP]]
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        found = {row.place: row for row in rows_of(again, RunFile)} if isinstance(again, Measurement) else {}
-        changed = found.get(last.place)
-        return changed == replace(last, state=FileState.CHANGED, why=changed.why if changed else "") and all(
-            found.get(row.place) == row for row in before
-        )
+        found = {row.place: row for row in rows_of(again, RunFile)}
+        changed = found[last.place]
+        kept = all(found[row.place] == row for row in before)
+        return kept and changed == replace(last, state=FileState.CHANGED, why=changed.why)
 
     return Canary(name="another digest of the last one", place=last.place, views=(damaged,), seen=seen)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from statistics import median
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.run_logs import column_relations
 from weighbridge.run_logs import column_statistics as statistics
 from weighbridge.verifiers.run_facts import reported, token_claims
 from weighbridge.verifiers.step_series import spread, stranger
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "step_columns"
@@ -36,7 +36,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         found["rate"] = column_relations.rate_agreement(columns) if name == "tokens_per_sec" else None
         found["flops_per_s"] = _flops_per_s(view, column) if name == "wall_ms" else None
         rows.append(StepColumn(column=name, logged_as=view.logged_as[name] or name, **found))
-    basis = dict.fromkeys(columns, Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED)
+    basis = dict.fromkeys(columns, view.basis)
     value, total = Rows("column", tuple(rows)), view.rows * len(rows)
     seen = sum(row.samples + row.missing + row.unreadable for row in rows)
     return Measurement(quantity=QUANTITY, value=value, by="step_columns/3", basis=basis, examined=seen, total=total)
@@ -67,11 +67,9 @@ def extent(views: Views, options: Fields) -> int:
     return view.rows * len(view.column_names)
 
 
-def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
+def canary(views: Views, options: Fields, _measured: Measurement) -> Canary:
     """Overlay the last row of the last column, of a few rows, with a number that it has nowhere."""
     view = _windowed(views[0], options)
-    if not view.rows:
-        return NoCanary("the window holds no row")
     few = view.cut(spread(view.rows))
     name = few.column_names[-1]
     strange = stranger(few, name)
@@ -79,8 +77,6 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     numbers = sum(state == 1 for state in damaged.dense(name).state)
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        if not isinstance(again, Measurement):
-            return False
         rows = {row.column: (row.max, row.samples) for row in rows_of(again, StepColumn)}
         return len(rows) == len(few.column_names) and rows.get(name) == (strange, numbers)
 

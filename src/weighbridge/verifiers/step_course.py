@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.runs import StepCourse
-from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE
+from weighbridge.run_logs.log_table import IS_NUMBER, MISSING, NUMBER, UNREADABLE
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "step_course"
 BUCKETS, FEWEST, COLUMNS = 800, 50, 64  # of a column; of one among very many; columns that have all of them
+
+NUMBERS, COUNTS = ("least", "median", "greatest"), ("missing", "nan", "zeros")
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
@@ -23,8 +26,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if not named:
         return Unmeasured(code="no-column", why="the run logs no column of numbers", remedy="log the loss of each step")
     many = max(FEWEST, min(BUCKETS, BUCKETS * COLUMNS // len(named)))
-    basis = Basis.MEASURED if views[0].origin is Origin.LIVE else Basis.REPORTED
-    return table(QUANTITY, [_course(name, view, column, many) for name, view, column in named], basis=basis)
+    return table(QUANTITY, [_course(*one, many) for one in named], basis=views[0].basis)
 
 
 def _columns(view: RunView) -> Iterator[tuple[str, RunView, str]]:
@@ -36,45 +38,28 @@ def _columns(view: RunView) -> Iterator[tuple[str, RunView, str]]:
 def _course(name: str, view: RunView, column: str, many: int) -> StepCourse:
     """Put so many rows together that there are at most `many` places."""
     each = max(1, -(-view.rows // many))
-    cells, steps = view.dense(column), view.dense(STEP)
-    found: dict[str, list[float | None]] = {"least": [], "median": [], "greatest": []}
-    counts: dict[str, list[int]] = {"missing": [], "nan": [], "zeros": []}
-    begins = range(0, view.rows, each)
-    for begin in begins:
-        values, state = cells.values[begin : begin + each], cells.state[begin : begin + each]
-        numbers: Sequence[float] = values
-        if (there := state.count(NUMBER)) < len(state):
-            numbers = [value for value, known in zip(values, state, strict=True) if known == NUMBER]
-        finite = sorted(filter(math.isfinite, numbers))
-        for key, at in {"least": 0, "median": (len(finite) - 1) // 2, "greatest": -1}.items():
-            found[key].append(_short(finite[at]) if finite else None)
-        one = {
-            "missing": state.count(MISSING) + state.count(UNREADABLE),
-            "nan": there - len(finite),
-            "zeros": finite.count(0.0),
-        }
-        for key, count in one.items():
-            counts[key].append(count)
-    if each == 1:
-        found |= {"median": [], "greatest": []}
-    courses: Mapping[str, Any] = {key: tuple(values) for key, values in found.items()}
-    absent: Mapping[str, Any] = {key: tuple(values) if any(values) else () for key, values in counts.items()}
-    return StepCourse(
-        column=name,
-        rows_each=each,
-        rows=view.rows,
-        step=tuple(_step(steps.values[at]) if steps.state[at] == NUMBER else None for at in begins),
-        **courses,
-        **absent,
-    )
+    cells, steps, begins = view.dense(column), view.dense(STEP), range(0, view.rows, each)
+    firsts = (steps.values[at] if steps.state[at] == NUMBER else None for at in begins)
+    step = tuple(int(first) if first is not None and first.is_integer() else first for first in firsts)
+    places = [_place(cells.values[at : at + each], cells.state[at : at + each]) for at in begins]
+    found: dict[str, Any] = {key: tuple(place[key] for place in places) for key in (*NUMBERS, *COUNTS)}
+    found |= {key: () for key in COUNTS if not any(found[key])}
+    found |= {"median": (), "greatest": ()} if each == 1 else {}
+    return StepCourse(column=name, rows_each=each, rows=view.rows, step=step, **found)
+
+
+def _place(values: Sequence[float], state: bytearray) -> Mapping[str, float | None]:
+    """Return the finite numbers of neighbouring rows at three places of their order, and how many others there are."""
+    finite = sorted(filter(math.isfinite, compress(values, state.translate(IS_NUMBER))))
+    order = (0, (len(finite) - 1) // 2, -1)
+    found: dict[str, float | None] = dict.fromkeys(NUMBERS)
+    found |= {key: _short(finite[at]) for key, at in zip(NUMBERS, order, strict=True) if finite}
+    found["missing"] = state.count(MISSING) + state.count(UNREADABLE)
+    return found | {"nan": state.count(NUMBER) - len(finite), "zeros": finite.count(0.0)}
 
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def _step(value: float) -> float | int:
-    return int(value) if value.is_integer() else value
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -90,16 +75,11 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     strange = stranger(few, name)
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        course: StepCourse | None = rows_by_name(again).get(name)
-        return course is not None and course.least[-1] == _short(strange)
+        course: StepCourse = rows_by_name(again)[name]
+        return course.least[-1] == _short(strange)
 
-    place = f"{name}, last row"
-    return Canary(
-        name="another number in the last row",
-        place=place,
-        views=(few.overlaid(few.rows - 1, name, strange),),
-        seen=seen,
-    )
+    damaged = few.overlaid(few.rows - 1, name, strange)
+    return Canary(name="another number in the last row", place=f"{name}, last row", views=(damaged,), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

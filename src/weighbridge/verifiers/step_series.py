@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, Series, SubjectKind, Unmeasured
 from weighbridge.quantities.runs import ASKED_FOR, INSIDE
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.units import promised_unit
@@ -35,9 +35,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         return Unmeasured(code="no-column", why=why, remedy=remedy)
     standard = view.named(name) or name
     how: Mapping[str, Any] = {"by": "step_series/1", "at": standard, "unit": promised_unit(standard)}
-    basis = {standard: Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED}
-    value, seen = Series(column.step, column.value), len(column.value) + column.missing + column.unreadable
-    seen += column.stepless
+    basis = {standard: view.basis}
+    seen = len(column.value) + column.missing + column.unreadable + column.stepless
+    value = Series(column.step, column.value)
     return Measurement(quantity=QUANTITY, value=value, basis=basis, examined=seen, total=view.rows, **how)
 
 
@@ -51,8 +51,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     """Overlay the last row of a few with a number that the column has nowhere."""
     view: RunView = views[0]
     name = view.named(_name(options))
-    if name is None:
-        return NoCanary("no such column")
+    assert name is not None
     few = view.cut(spread(view.rows))
     if few.dense(STEP).state[-1:] != b"\x01":
         return NoCanary("the last row has no step")

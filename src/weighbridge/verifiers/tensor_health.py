@@ -56,8 +56,7 @@ class Health:
         data = np.frombuffer(chunk, np.uint8)
         self.first = self.first or bytes(chunk[: self.tensor.unit[1]])
         if self.constant:
-            expected = np.frombuffer(self.first, np.uint8)
-            self.constant = bool((data.reshape(-1, len(self.first)) == expected).all())
+            self.constant = bool((data.reshape(-1, len(self.first)) == np.frombuffer(self.first, np.uint8)).all())
         zeros = 0  # at the end of these bytes
         if not data[-1]:
             back = data[::-1] != 0
@@ -132,8 +131,7 @@ def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[st
     like, unlike = b"\1" * size, b"\2" * size
     odd = units[0] if units else 2 * unlike
     pattern = like * (last.nbytes // size - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
-    twins = (name for name, one in cut.tensors.items() if is_alike(one, last) and not _is_one(one, last))
-    twin = next(twins, None)
+    twin = next((name for name, one in cut.tensors.items() if is_alike(one, last) and not _is_one(one, last)), None)
     damaged = cut.overlaid(last.name, 0, pattern)
     wanted = {"all_zero": False, "constant": False, "zero_tail_bytes": ZEROS * size, "repeats": twin}
     wanted |= {"nan": units[1], "infinite": units[2]} if units else {}

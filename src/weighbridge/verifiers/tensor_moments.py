@@ -77,9 +77,8 @@ class Moments:
         shape, chunks, dtype = unpacked or (one.shape, tuple, "")
         for chunk in chunks():
             self.take(chunk, dtype)
-        finite = self.count if self.reads or unpacked else None
         row: dict[str, Any] = {"name": one.name, "dtype": one.dtype, "shape": shape, "elements": math.prod(shape)}
-        return TensorMoments(finite=finite, **row | self.statistics())
+        return TensorMoments(finite=self.count if self.reads or unpacked else None, **row | self.statistics())
 
 
 def _begin(view: CheckpointView) -> Callable[[Tensor], Moments]:

@@ -8,7 +8,6 @@ errors and hypotheses. Knows no threshold and gives no class a name.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -18,7 +17,7 @@ from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise, head_counts
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, words
-from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, dataclass, replace
+from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, dataclass, replace, sha256
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
@@ -58,22 +57,18 @@ def measure(views: Views, options: Fields) -> Measurement:
 
 def batch(asked: Sequence[MeasurementJob], options: Fields, execution: Execution) -> list[Measurement | SubjectError]:
     """Compare several candidates with one source, each of its tensors beside all that is made of it."""
-    prepared: list[_Pair | SubjectError] = []
-    for _, views in asked:
+    jobs: dict[int, _Pair] = {}
+    found: dict[int, Measurement | SubjectError] = {}
+    for at, (_, views) in enumerate(asked):
         try:
-            prepared.append(pair(views, options))
+            jobs[at] = pair(views, options)
         except SubjectError as error:
-            prepared.append(error)
-    jobs = [(job, JobSpec(pair, job.stored, options)) for job in prepared if isinstance(job, _Pair)]
-    found = iter(threads.run_jobs(jobs, execution))
-
-    def measured(job: _Pair | SubjectError) -> Measurement | SubjectError:
-        if isinstance(job, SubjectError):
-            return job
-        rows = next(found)
-        return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=job.plan.name, unit="elements")
-
-    return [measured(job) for job in prepared]
+            found[at] = error
+    prepared = [(job, JobSpec(pair, job.stored, options)) for job in jobs.values()]
+    for at, rows in zip(jobs, threads.run_jobs(prepared, execution), strict=True):
+        plan = jobs[at].plan.name
+        found[at] = rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=plan, unit="elements")
+    return [found[at] for at in range(len(asked))]
 
 
 def pair(views: Views, options: Fields) -> _Pair:
@@ -133,7 +128,7 @@ class _Pair:
 
     def fingerprint(self) -> str:
         """Digest the mapping and what there is to describe."""
-        return hashlib.sha256(repr((self.plan, self.sizes())).encode()).hexdigest()
+        return sha256(repr((self.plan, self.sizes())).encode())
 
     def row(self, place: Place) -> TensorPair:
         """Describe one tensor."""
@@ -231,9 +226,8 @@ class _Pair:
 
     def _by_codes(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
-        row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
-        row = replace(row, candidate_dtype=weight.codes.dtype)
-        rule, fits = weight.rule, pairing.shape == aligned.new.shape
+        rule, shape, fits = weight.rule, aligned.new.shape, pairing.shape == aligned.new.shape
+        row = replace(row, source_shape=pairing.shape, candidate_shape=shape, candidate_dtype=weight.codes.dtype)
         if not (self.contents and fits and isinstance(rule, Rule) and numpy_dtype(aligned.dtype) is not None):
             return row
         assert isinstance(self.candidate, UnpackedView)
@@ -316,6 +310,5 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     return NoCanary("no content was looked at") if options.get("headers") else canary_of_values(views, options, measure)
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=extent, canary=canary, batch=batch
-)
+KINDS = (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT)
+VERIFIER = Verifier(quantity=QUANTITY, kinds=KINDS, measure=measure, extent=extent, canary=canary, batch=batch)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.parsers import expat
 
-from weighbridge.core import Basis, Fields, Measurement, SubjectKind, Unmeasured
-from weighbridge.quantities.reports import ReportedTest, Result
+from weighbridge.core import Basis, Fields, Measurement, SubjectKind, Unmeasured, replace
+from weighbridge.quantities.commands import ReportedTest, Result
 from weighbridge.run_logs.junit_xml import WORST, documents, entries, full_name, plain
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.test_cases import ReportView
@@ -76,7 +76,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         measured = [(row.result, row.times, row.message, row.contradicted_by[:2]) for row in rows]
         return found.keys() == {*places, *ADDED} and measured == expected
 
-    damaged = view.overlaid(b"".join(parts))
+    damaged = replace(view, data=b"".join(parts))
     return Canary(name="a suite that holds what it does not declare", place=MARK, views=(damaged,), seen=seen)
 
 

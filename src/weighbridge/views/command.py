@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
-from weighbridge.core import Origin, SubjectError, dataclass, dumps, field, is_file, sha256
+from weighbridge.core import Origin, SubjectError, dataclass, dumps, field, is_file, replace, sha256
 
 MAX_FILE = 1 << 26  # a larger argument is data, not the program
 
@@ -28,15 +28,11 @@ class CommandView:
 
     argv: tuple[str, ...]
     base: Path = field(default_factory=Path.cwd)
-
-    @property
-    def origin(self) -> Origin:
-        """Return LIVE: a command is run here and now."""
-        return Origin.LIVE
+    origin: ClassVar = Origin.LIVE  # it is run here and now
 
     def overlaid(self, argv: tuple[str, ...]) -> CommandView:
         """Return another command, from the same place."""
-        return dataclasses.replace(self, argv=argv)
+        return replace(self, argv=argv)
 
     def resolved(self) -> tuple[str, ...]:
         """Return the program, found, and files from `base`, absolute; refuse with `no-command`, `command-not-found`."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
 import shutil
+import sys
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
-from weighbridge.core import NDArray, Origin, SubjectError, Unmeasured, dumps, is_file, quoted
+from weighbridge.core import NDArray, Origin, SubjectError, Unmeasured, dumps, is_file, nearest, quoted
 from weighbridge.core import sha256 as canonical_sha256
 from weighbridge.forward.arithmetic.products import Products, rough, said_of
 from weighbridge.forward.between_traces import Again
+from weighbridge.forward.hugging_face import Directory
+from weighbridge.forward.onnx_runtime import OnnxFile
 from weighbridge.forward.reach import PLAIN, Form
 from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda, raised_at
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
@@ -22,7 +28,6 @@ from weighbridge.forward.trace_key import is_trace
 from weighbridge.run_logs.book import read_book
 from weighbridge.storage.mapped_file import MappedFile
 from weighbridge.storage.readable import sha256
-from weighbridge.views.factory import Factory
 
 NO_CODE = Unmeasured(
     code="no-code",
@@ -36,6 +41,82 @@ NO_CUDA = Unmeasured(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Factory:
+    """A function in a file or a module, not yet imported."""
+
+    place: str
+    function: str
+    in_file: bool  # else in a module
+
+    @classmethod
+    def named(cls, spec: str) -> Factory:
+        """Read `module:function` or `path/to/file.py:function`; refuse with `factory-spec` or `no-file`."""
+        place, _, function = spec.rpartition(":")
+        if not place or not function.isidentifier():
+            remedy = "write module:function or path/to/file.py:function"
+            raise SubjectError("factory-spec", f"{spec[:80]!r} names no factory", remedy=remedy)
+        in_file = place.endswith(".py")
+        if in_file and not is_file(Path(place)):
+            raise SubjectError("no-file", "no such file", where=place, remedy="check the path before the colon")
+        return cls(place, function, in_file)
+
+    def make(self) -> object | None:
+        """Call it; None where it wants CUDA and there is none; refuse with `no-factory` or `factory-raised`."""
+        # It may import its neighbours, as `python file.py` and `python -m module` would.
+        added = str(Path(self.place).resolve().parent if self.in_file else Path.cwd())
+        sys.path.insert(0, added)
+        try:
+            return self._found()()
+        except (SubjectError, KeyboardInterrupt):
+            raise
+        except BaseException as problem:
+            # Its own code may even call sys.exit(0), which must not end this process as a pass.
+            words = str(problem).lower()
+            if ("cuda" in words or "nvidia" in words) and not has_cuda():
+                return None
+            what = f"the factory raised {type(problem).__name__}"
+            remedy = "call it from Python; --debug shows the traceback"
+            raise SubjectError(
+                "factory-raised", what, where=f"{self.place}:{self.function}", remedy=remedy
+            ) from problem
+        finally:
+            sys.path.remove(added)
+
+    def digest(self, *others: Path | None) -> Mapping[str, str]:
+        """Digest its source file, once known, and other files: name → sha256."""
+        module = sys.modules.get(self.place)
+        source = self.place if self.in_file else module.__file__ if module is not None else None
+        files = filter(None, (Path(source) if source else None, *others))
+        return {path.name: sha256(MappedFile(path)) for path in files}
+
+    def _found(self) -> Callable[[], object]:
+        module = _from_file(Path(self.place)) if self.in_file else importlib.import_module(self.place)
+        found = getattr(module, self.function, None)
+        if callable(found):
+            return found  # type: ignore[no-any-return]
+        own = (item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__)
+        near = nearest(self.function, [item.__name__ for item in own if isinstance(item, FunctionType)])
+        raise SubjectError("no-factory", f"no function {self.function!r}{near}", where=self.place)
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import one file under a name of its own, so that two files of one name stay apart."""
+    name = f"weighbridge_factory_{canonical_sha256(str(path.resolve()).encode())[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
 def open_recorded(spec: str) -> ModelView:
     """Open a trace file and nothing else, so that nothing can run."""
     return ModelView(spec=spec, trace=open_trace(spec))
@@ -45,15 +126,8 @@ def open_model(spec: str) -> ModelView:
     """Open a trace file, `hf:DIR`, or a factory, which runs when it is first needed."""
     if is_trace(spec):
         return open_recorded(spec)
-    if spec.startswith("hf:"):
-        from weighbridge.forward.hugging_face import Directory
-
-        return ModelView(spec=spec, source=Directory.named(spec))
-    if spec.startswith("onnx:"):
-        from weighbridge.forward.onnx_runtime import OnnxFile
-
-        return ModelView(spec=spec, source=OnnxFile.named(spec))
-    return ModelView(spec=spec, source=Factory.named(spec))
+    source: Any = Directory if spec.startswith("hf:") else OnnxFile if spec.startswith("onnx:") else Factory
+    return ModelView(spec=spec, source=source.named(spec))
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -198,8 +272,7 @@ class ModelView:
         return self.runs.noise[key]
 
     def _key(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> tuple[Any, ...]:
-        products = tuple(sorted(self.products.items()))
-        return tuple(map(tuple, tokens)), dtype, points, products, self.weights, self.form
+        return tuple(map(tuple, tokens)), dtype, points, tuple(sorted(self.products.items())), self.weights, self.form
 
     def _captured(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str | Again,

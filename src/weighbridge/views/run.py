@@ -13,7 +13,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import Fields, Origin, SubjectError, bare, dataclass, exists, field, is_folder, local_path
+from weighbridge.core import Basis, Fields, Origin, SubjectError, bare, dataclass, exists, field, is_folder, local_path
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.book import Book, read_book
 from weighbridge.run_logs.formats.recognition import read_log
@@ -86,6 +86,11 @@ class RunView:
         if not all(one.heads for one in self.ranks or (self,)):
             return Origin.FIXTURE
         return Origin.REPORTED if self.unwitnessed else Origin.LIVE
+
+    @property
+    def basis(self) -> Basis:
+        """Return MEASURED for what is logged in a run that a witness saw, REPORTED in any other."""
+        return Basis.MEASURED if self.origin is Origin.LIVE else Basis.REPORTED
 
     @property
     def book(self) -> str:
@@ -195,8 +200,7 @@ def view_of(
     cells: dict[str, Cells] = {}
     for name, (logged, by) in scaled.items():
         one = log.columns[logged]
-        if name in PLAIN:
-            one = one.plain() if one.units else one
+        one = one.plain() if name in PLAIN and one.units else one
         one = one if by == 1.0 else one.times(by)
         if NUMBER in one.state or UNREADABLE not in one.state:  # else texts; one of numbers may lack some of them
             cells[name] = one
@@ -236,10 +240,8 @@ def scales(log: log_table.Log, path: Path, columns: Names | None, units: Names |
         mapped = (columns or {}).get(name, name) != name
         said = (said - {""}) | header if "" in said or header != {""} else said  # a header speaks for cells without one
         given = (units or {}).get(name, "")
-        found[name] = (
-            logged,
-            1.0 if name in PLAIN else factor(name, logged, given, said, mapped=mapped, where=str(path)),
-        )
+        by = 1.0 if name in PLAIN else factor(name, logged, given, said, mapped=mapped, where=str(path))
+        found[name] = logged, by
     return found
 
 

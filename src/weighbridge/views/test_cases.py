@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from weighbridge.core import Origin, SubjectError, dataclass, local_path, read_regular_file, sha256
 
@@ -18,19 +17,11 @@ class ReportView:
 
     data: bytes
     path: str
-
-    @property
-    def origin(self) -> Origin:
-        """Return FIXTURE: a report does not say of which program, commit and host it is."""
-        return Origin.FIXTURE
+    origin: ClassVar = Origin.FIXTURE  # it does not say of which program, commit and host it is
 
     def digest(self) -> Mapping[str, str]:
         """Return the SHA-256 of the file."""
         return {Path(self.path).name: sha256(self.data)}
-
-    def overlaid(self, data: bytes) -> ReportView:
-        """Return a view of other bytes."""
-        return dataclasses.replace(self, data=data)
 
 
 def open_report(target: str) -> ReportView:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 
 from weighbridge.core.data import table
-from weighbridge.quantities.packing_keys import RUNS, beside_codes
+from weighbridge.quantities.checkpoints import RUNS, beside_codes
 
 CODE = "it names code, which another format does not run"  # harmless where one side is of another format alone
 PLACES = {"model": ("config.json:", "metadata:", "config.json:text_config.")}
