@@ -296,7 +296,7 @@ def test_one_token_that_is_wrong_in_one_mlp_is_named_with_its_place(dtype: str) 
 
     verdict = weighed(damaged(instead("forward", last_token, "down")), dtype)
     assert (verdict.code, verdict.figures["first"]) == ("diverged", "L1.ffn.down")
-    assert verdict.offences[0].figures["where"] == " over sequence 2, token 23"
+    assert verdict.offences[0].figures["where"] == " in sequence 2, token 23, the worst"
     extent = str(verdict.offences[0].figures["extent"])
     assert extent.startswith("; it lies in the last token, 23, of sequence 2 alone")
     assert str(verdict.offences[0].figures["likely"]).startswith("linear: ")

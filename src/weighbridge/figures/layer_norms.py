@@ -122,9 +122,12 @@ def least_move(rows: Table, limits: Any) -> FigureValue:
 
 
 def path(row: TensorCourse) -> float | None:
-    """Return how far a tensor went at the steps that were looked at, over what it was; None where that was 0."""
-    went = [one for one in row.update if one is not None]
-    return math.fsum(went) / row.weight[0] if went and row.weight[0] else None
+    """Return how far a tensor went at the steps that were looked at, over the most that it was; None where that is 0.
+
+    What a bias was at first tells nothing: after its first update it may be no more than that.
+    """
+    went, most = [one for one in row.update if one is not None], max(one or 0.0 for one in row.weight)
+    return math.fsum(went) / most if went and row.weight[0] else None
 
 
 def looked_along(rows: Table, _limits: object) -> int:

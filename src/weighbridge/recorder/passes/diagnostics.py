@@ -191,7 +191,8 @@ class Inside(Looking):
             found["activation_absmax"] = math.nan if broken else max(one.absmax for one in seen)
             found["activations_not_finite"] = float(sum(one.not_finite for one in seen))
         blocks = [one for one in seen if one.place is Place.BLOCK]
-        if ratios := [one.std / was.std for one in blocks if (was := first.get(one.name + one.place)) and was.std]:
+        listed = (one for one in blocks if one.name.rpartition(".")[2].isdecimal())  # others grow by rights, as a head
+        if ratios := [one.std / was.std for one in listed if (was := first.get(one.name + one.place)) and was.std]:
             found["activation_std_ratio"] = math.nan if broken else max(ratios)
         stacks = (list(some) for _, some in itertools.groupby(blocks, key=lambda one: one.stack))
         began = self.watched.step == 0  # where a block may add nothing yet
