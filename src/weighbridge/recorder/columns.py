@@ -6,15 +6,18 @@ from weighbridge.quantities.runs import INSIDE
 from weighbridge.recorder.beside.memorized import Memorized
 from weighbridge.recorder.channels import Channel
 from weighbridge.recorder.hook_points import PHASES
-from weighbridge.recorder.learning import LEARNING
-from weighbridge.recorder.passes.batches import Batches, HeldOut
-from weighbridge.recorder.passes.modes import Modes
+from weighbridge.recorder.learning.gradients import EditedGradients, Ownership, StaleGradients
+from weighbridge.recorder.learning.loss_scale import LossScale
+from weighbridge.recorder.learning.weights import CountedWrites, FirstWeights, Weights, WeightWrites
+from weighbridge.recorder.passes.batches import Batches, HeldOut, Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
-from weighbridge.recorder.updates import Hyperparameters, Norms
+from weighbridge.recorder.updates import Hyperparameters, Norms, StepCounters
 
 POSITION = ("tokens", "corpus_position", "wraps")
-OF_BATCHES = (Batches, HeldOut, Modes, Evaluations, Targets)
-CHANNELS: tuple[type[Channel], ...] = (Hyperparameters, Norms, *LEARNING, *OF_BATCHES)
+CHANNELS: tuple[type[Channel], ...] = (
+    *(Hyperparameters, Norms, StepCounters, LossScale, EditedGradients, StaleGradients, Ownership),
+    *(CountedWrites, WeightWrites, Weights, FirstWeights, Batches, HeldOut, Modes, Evaluations, Targets),
+)
 SEEN = (*PHASES, *(column for channel in CHANNELS for column in channel.columns))
 AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
