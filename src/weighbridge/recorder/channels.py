@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -18,7 +18,7 @@ MOMENTS = (
     *("backward_ended", "update_begins", "update_ended", "row"),
 )
 Cell: TypeAlias = torch.Tensor | float | None
-GRADIENT = operator.attrgetter("grad")
+GRADIENT, VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
 PARTS, VALUES = operator.attrgetter("_parameters", "_modules"), operator.methodcaller("values")
 
 
@@ -124,3 +124,8 @@ class Channel:
 def is_early(step: int, every: int) -> bool:
     """Return whether a step is one of those in which all channels look: the first ones, and two in `every`."""
     return step in EARLY or step % every < 2
+
+
+def stamps(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """Return which tensors these are, and torch's count of writes to each."""
+    return list(zip(map(id, tensors), map(VERSION, tensors), strict=True))

@@ -226,7 +226,8 @@ class Recorder:
         if skipped:
             row["skipped"] = True
         self._append(STEPS, row)
-        for one in (tensors := self._layers.taken()):
+        tensors, self._layers.rows = self._layers.rows, []
+        for one in tensors:
             self._append(LAYERS, one)
         self._diagnosed()
         if self._snapshots:
@@ -355,9 +356,8 @@ class Recorder:
         if self._on_fail == "raise":
             raise problem
         what = f"{during}: {described(problem)}"
-        self._event(
-            "recorder-failure", what=what, costs=columns.COSTS.get(during, columns.ALL) if costs is None else costs
-        )
+        lost = columns.COSTS.get(during, columns.ALL) if costs is None else costs
+        self._event("recorder-failure", what=what, costs=lost)
         self._warn(f"failed in {what}")
 
     def _warn(self, what: str) -> None:

@@ -24,12 +24,9 @@ EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first 
 
 def bytes_by_device(tensors: Iterable[torch.Tensor]) -> dict[str, int]:
     """Add up the bytes of tensors by device, each tensor once."""
-    found: collections.Counter[str] = collections.Counter()
-    seen: set[int] = set()
-    for tensor in tensors:
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[str(tensor.device)] += tensor.numel() * tensor.element_size()
+    found = collections.Counter[str]()
+    for tensor in {id(one): one for one in tensors}.values():
+        found[str(tensor.device)] += tensor.numel() * tensor.element_size()
     return dict(sorted(found.items()))
 
 
@@ -210,9 +207,9 @@ class KernelSample:
     def end(self) -> dict[str, Any]:
         """Return the fields of the event, none where nothing was to be sampled."""
         why, self._why = self._why, ""
-        if self._profile is None:
-            return {"why": {"kernels": why}} if why else {}
         profile, self._profile = self._profile, None
+        if profile is None:
+            return {"why": {"kernels": why}} if why else {}
         try:
             profile.stop()
             found: Any = profile.profiler

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched, is_early
-from weighbridge.recorder.learning.tensor_norms import stacked, stamps
+from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched, is_early, stamps
+from weighbridge.recorder.learning.tensor_norms import stacked
 
 LAYOUT, PLAIN = operator.attrgetter("layout"), (torch.Tensor, torch.float32)
 

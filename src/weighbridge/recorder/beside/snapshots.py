@@ -172,8 +172,8 @@ class Snapshots(Channel):
 
 def statistics(tensor: torch.Tensor, *, grid: bool) -> dict[str, Any]:
     """Return mean, std, min, max, percentiles and histogram of what is finite, and how much is not."""
-    (flat,) = here([tensor.detach()])
-    flat = flat.reshape(-1)
+    (whole,) = here([tensor.detach()])
+    flat = whole.reshape(-1)
     finite = flat[torch.isfinite(flat)]
     found: dict[str, Any] = {"elements": flat.numel(), "not_finite": flat.numel() - finite.numel()}
     if not finite.numel():
@@ -181,14 +181,19 @@ def statistics(tensor: torch.Tensor, *, grid: bool) -> dict[str, Any]:
     wide = torch.float32 if flat.is_mps else torch.float64
     parts = finite.split(PART)  # type: ignore[no-untyped-call]
     mean = float(sum(float(part.to(wide).sum()) for part in parts)) / finite.numel()
-    spread = float(sum(float((part.to(wide) - mean).square().sum()) for part in parts)) / finite.numel()
+    variance = float(sum(float((part.to(wide) - mean).square().sum()) for part in parts)) / finite.numel()
     low, high = (float(one) for one in finite.float().aminmax())
-    found |= {"mean": rounded(mean), "std": rounded(spread**0.5), "min": rounded(low), "max": rounded(high)}
+    found |= {"mean": rounded(mean), "std": rounded(variance**0.5), "min": rounded(low), "max": rounded(high)}
     ordered = _ordered(finite)
     places = (round(level * (len(ordered) - 1)) for level in LEVELS)
     found["percentiles"] = {f"{level:g}": rounded(ordered[at]) for level, at in zip(LEVELS, places, strict=True)}
     found["histogram"] = _histogram(ordered)
-    return found | ({"sampled_grid_32x32": sampled_grid(tensor)} if grid else {})
+    if grid:  # at most 32 rows of 32 elements spread over the tensor, seen as a matrix
+        matrix = whole.reshape(len(whole), -1) if whole.dim() > 1 else whole.reshape(1, -1)
+        rows, columns = (spread(size, SIDE) for size in matrix.shape)
+        cells = matrix.cpu()[rows][:, columns] if matrix.is_mps else matrix[rows][:, columns].double().cpu()
+        found["sampled_grid_32x32"] = rounded_or_none(cells.tolist())
+    return found
 
 
 def gradient_statistics(gradient: torch.Tensor) -> dict[str, Any]:
@@ -198,15 +203,6 @@ def gradient_statistics(gradient: torch.Tensor) -> dict[str, Any]:
     finite = flat[torch.isfinite(flat)]
     found = {"norm": rounded(norm)} if np.isfinite(norm) else {}
     return found | ({"histogram": _histogram(_ordered(finite))} if finite.numel() else {})
-
-
-def sampled_grid(tensor: torch.Tensor) -> Any:
-    """Return at most 32 rows of 32 elements spread over a tensor, seen as a matrix; None for what is not finite."""
-    (whole,) = here([tensor.detach()])
-    matrix = whole.reshape(len(whole), -1) if whole.dim() > 1 else whole.reshape(1, -1)
-    rows, columns = (spread(size, SIDE) for size in matrix.shape)
-    cells = matrix[rows][:, columns].double().cpu() if not matrix.is_mps else matrix.cpu()[rows][:, columns].double()
-    return rounded_or_none(cells.tolist())
 
 
 def rounded(value: float) -> float:
@@ -229,6 +225,5 @@ def _ordered(finite: torch.Tensor) -> Doubles:
 
 def _histogram(ordered: Doubles) -> dict[str, Any]:
     edges = np.linspace(ordered[0], ordered[-1], BINS + 1)
-    below = np.searchsorted(ordered, edges[1:-1], side="left")
-    counts = np.diff(np.concatenate([[0], below, [len(ordered)]]))
+    counts = np.diff(np.searchsorted(ordered, edges[:-1]), append=len(ordered))
     return {"bins": [rounded(one) for one in edges.tolist()], "counts": counts.tolist()}

@@ -144,7 +144,7 @@ class Layers(Channel):
         self.period = every
         self._norms: dict[str, tuple[list[int], torch.Tensor]] = {}
         self._copies: tuple[list[int], list[torch.Tensor]] | None = None
-        self._rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []  # that are yet to be written
 
     def backward_ended(self) -> None:
         """Measure the gradients as they arrived."""
@@ -179,13 +179,8 @@ class Layers(Channel):
             for one in ids:
                 by_tensor.setdefault(one, {})[name] = next(together)
         names = ((name, by_tensor.get(id(one))) for name, one in self.watched.model.named_parameters())
-        self._rows = [{"step": self.watched.step, "name": name, **given} for name, given in names if given]
+        self.rows = [{"step": self.watched.step, "name": name, **given} for name, given in names if given]
         return {}
-
-    def taken(self) -> list[dict[str, Any]]:
-        """Return the rows since the last time."""
-        found, self._rows = self._rows, []
-        return found
 
     def _take(self, name: str, *, graded: bool) -> None:
         owners = [one for one in self.watched.trained() if not graded or one.grad is not None]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,11 +17,9 @@ from weighbridge.recorder.channels import Watched
 SAMPLE = 64  # elements of a tensor
 SMALL = 2**16  # elements: what is smaller takes longer to ask for than to copy
 flattened = torch._C._nn.flatten_dense_tensors  # noqa: SLF001 -- one call for all
-VERSION = operator.attrgetter("_version")
 DENSE = (torch.Tensor, torch.nn.Parameter)
 FLOAT32 = {torch.float32}
 WORD = 8  # bytes; what is left over is added in words of its own elements
-LOW = 2**32 - 1
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
@@ -51,11 +48,6 @@ def gradient_norms(watched: Watched, gradients: list[torch.Tensor]) -> torch.Ten
     if watched.norms is None:
         watched.norms = norms(here(gradients))
     return watched.norms
-
-
-def stamps(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """Return which tensors these are, and torch's count of writes to each."""
-    return list(zip(map(id, tensors), map(VERSION, tensors), strict=True))
 
 
 def samples(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -97,7 +89,12 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 def bit_sums(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return for each tensor the sum of its words mod 2^64, added where it is; int64 `[tensors]`, on one device."""
     together = [_small(one) for one in tensors]
-    sums = _sums([one for one, small in zip(tensors, together, strict=True) if small])
+    if small := list(itertools.compress(tensors, together)):  # they take longer to ask for than to copy
+        begins = itertools.accumulate([one.numel() // 2 for one in small[:-1]], initial=0)
+        words = flattened(small).detach().view(torch.int64).numpy()
+        sums = torch.from_numpy(np.add.reduceat(words, list(begins)))
+    else:
+        sums = torch.zeros(0, dtype=torch.int64)
     if all(together):
         return sums
     found = iter(sums.unbind())
@@ -105,23 +102,9 @@ def bit_sums(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return stacked(list(by_tensor))
 
 
-def parameters_sum(sums: torch.Tensor) -> torch.Tensor:
-    """Return what a log holds of all parameters at once, below 2^53; both halves count, so that no bit is lost."""
-    return ((sums & LOW) + ((sums >> 32) & LOW)).sum() & (2**53 - 1)
-
-
 def _small(tensor: torch.Tensor) -> bool:
     plain = tensor.is_cpu and tensor.dtype is torch.float32 and type(tensor) in DENSE
     return plain and (size := tensor.numel()) % 2 == 0 and 0 < size <= SMALL
-
-
-def _sums(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return the sums of tensors that take longer to ask for than to copy."""
-    if not tensors:
-        return torch.zeros(0, dtype=torch.int64)
-    begins = itertools.accumulate([one.numel() // 2 for one in tensors[:-1]], initial=0)
-    words = flattened(tensors).detach().view(torch.int64).numpy()
-    return torch.from_numpy(np.add.reduceat(words, list(begins)))
 
 
 def _sum(flat: torch.Tensor) -> torch.Tensor:

@@ -10,22 +10,14 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import SELDOM, Cell, Channel
-from weighbridge.recorder.learning.tensor_norms import (
-    DENSE,
-    bit_sums,
-    every_so_many,
-    gradient_norms,
-    here,
-    norms,
-    parameters_sum,
-    stamps,
-)
+from weighbridge.recorder.channels import SELDOM, Cell, Channel, stamps
+from weighbridge.recorder.learning.tensor_norms import DENSE, bit_sums, every_so_many, gradient_norms, here, norms
 
 SAMPLE = 4096  # elements of a tensor
 MANY = 64  # elements: two tensors of fewer may be equal by chance
 SAMPLED, ELEMENTS = 3, 64  # of the largest tensors; of each
 FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
+LOW = 2**32 - 1
 
 
 class Weights(Channel):
@@ -112,10 +104,8 @@ class CountedWrites(Channel):
             return [one.clone() for one in self._views]
         views = [every_so_many(one.detach(), ELEMENTS) for one in here(self._largest)]
         # A view keeps its memory, which on a device may be wanted for something else.
-        if all(type(one) in DENSE and one.is_cpu and not one.is_sparse for one in self._largest):
-            self._places, self._views = [*map(torch.Tensor.data_ptr, self._largest)], views
-        else:
-            self._places, self._views = (), ()
+        kept = all(type(one) in DENSE and one.is_cpu and not one.is_sparse for one in self._largest)
+        self._places, self._views = ([*map(torch.Tensor.data_ptr, self._largest)], views) if kept else ((), ())
         return [one.clone() for one in views]
 
 
@@ -172,3 +162,8 @@ class WeightWrites(Channel):
         at, moves = torch.tensor(seen, device=same.device).unbind(1)
         by_tensor = gradient_norms(self.watched, self.watched.gradients()) * moves
         return (same[at] & (by_tensor > FAINT * by_tensor.max())).sum()
+
+
+def parameters_sum(sums: torch.Tensor) -> torch.Tensor:
+    """Return what a log holds of all parameters at once, below 2^53; both halves count, so that no bit is lost."""
+    return ((sums & LOW) + ((sums >> 32) & LOW)).sum() & (2**53 - 1)
