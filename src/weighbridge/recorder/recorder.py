@@ -5,6 +5,7 @@ It draws no random number and moves no tensor. What fails inside it is an event 
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -21,14 +22,13 @@ from weighbridge.recorder import columns, digests, residency, run_directory
 from weighbridge.recorder.beside.memorized import Memorized, Probes
 from weighbridge.recorder.beside.snapshots import Analysis, Snapshots
 from weighbridge.recorder.channels import Watched
-from weighbridge.recorder.guarding import MisuseError, described, guarded, refuse_unknown
+from weighbridge.recorder.columns import MisuseError, described, guarded, refuse_unknown
 from weighbridge.recorder.hook_points import NANOSECOND, HookPoints
-from weighbridge.recorder.learning.gradients import Layers
+from weighbridge.recorder.learning.updates import Hyperparameters, Layers, unwrapped
 from weighbridge.recorder.passes.diagnostics import LOOKING, Diagnostics, OneLook
 from weighbridge.recorder.residency import DeviceAudit, KernelSample
 from weighbridge.recorder.run_directory import DIAGNOSTICS, EVENTS, LAYERS, STEPS, RowLog, of_rank, rank_and_world
-from weighbridge.recorder.updates import Hyperparameters, unwrapped
-from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, shuffles, token_counter
+from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, shuffles, token_count
 
 
 class Recorder:
@@ -100,7 +100,7 @@ class Recorder:
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds, self._files, self._digests = dict(seeds or {}), dict(files or {}), dict[str, str]()
-        self._tokens_of = tokens_of or token_counter(seq_len)
+        self._tokens_of = tokens_of or functools.partial(token_count, seq_len)
         self._on_fail, self._position = on_fail, CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
         self._warned, self._logs = set[str](), dict[str, RowLog]()
