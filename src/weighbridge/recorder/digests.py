@@ -49,8 +49,7 @@ def states(watched: Watched) -> dict[str, str]:
 def random_state_sha() -> str:
     """Hash the states that random numbers of this process come from."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    numpy = np.random.get_state()
-    return state_sha([torch.get_rng_state(), cuda, random.getstate(), numpy])
+    return state_sha([torch.get_rng_state(), cuda, random.getstate(), np.random.get_state()])
 
 
 def _leaves(value: Any, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

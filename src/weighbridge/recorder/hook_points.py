@@ -75,8 +75,9 @@ class HookPoints:
         return found
 
     def next_step(self, step: int) -> None:
-        """Begin a step."""
-        self._watched.begin(step)
+        """Begin a step, in which the model may have other parameters."""
+        watched = self._watched
+        watched.step, watched.updated, watched.compiled, watched.looked = step, False, False, False
         self._due = self._now()
 
     def _now(self) -> dict[str, list[Look]]:

@@ -90,8 +90,8 @@ class Recorder:
         self._snapshots = None if analysis is None else Snapshots(self._seen, analysis, first_step, looks)
         self._memorized = None if probes is None else Memorized(self._seen, probes, first_step, self._event)
         self._resume, self._named = digests.ResumeFiles(), dict[str, Any]()
-        own = [channel(self._seen) for channel in columns.CHANNELS]
         beside = [one for one in (self._memorized, self._snapshots) if one]
+        own = [channel(self._seen) for channel in columns.CHANNELS]
         looking = [*own, self._audit, self._layers, *self._inside, *beside]
         self._points = HookPoints(self._seen, looking, 0 if channels == "all" else every, self._audit.ops, self.failed)
         self._kernels = KernelSample(model, kernels_every)

@@ -208,18 +208,17 @@ class KernelSample:
         """Return the fields of the event, none where nothing was to be sampled."""
         why, self._why = self._why, ""
         profile, self._profile = self._profile, None
-        if profile is None:
-            return {"why": {"kernels": why}} if why else {}
-        try:
-            profile.stop()
-            found: Any = profile.profiler
-            events = [one for one in found.kineto_results.events() if not one.is_user_annotation()]
-            if compiled_frames() == self._frames:
-                return _counted(events)
-            why = "something was compiled in this step"
-        except RuntimeError as problem:
-            why = type(problem).__name__
-        return {"why": {"kernels": why}}
+        if profile is not None:
+            try:
+                profile.stop()
+                found: Any = profile.profiler
+                events = [one for one in found.kineto_results.events() if not one.is_user_annotation()]
+                if compiled_frames() == self._frames:
+                    return _counted(events)
+                why = "something was compiled in this step"
+            except RuntimeError as problem:
+                why = type(problem).__name__
+        return {"why": {"kernels": why}} if why else {}
 
 
 def _counted(events: list[Any]) -> dict[str, Any]:

@@ -99,10 +99,8 @@ class Snapshots(Channel):
         super().__init__(watched)
         self._asked, self._first, self._left, self._looks = asked, first_step, asked.run_bytes, looks
         self._triggers, self._gradients, self._over = Triggers(), dict[str, Any](), False
-        parts = (*watched.model.named_parameters(), *watched.model.named_modules())
-        names = [name for name, _ in parts if name]
-        idle = [glob for glob in asked.grids if not any(fnmatchcase(name, glob) for name in names)]
-        if idle:
+        names = [name for name, _ in (*watched.model.named_parameters(), *watched.model.named_modules()) if name]
+        if idle := [glob for glob in asked.grids if not any(fnmatchcase(name, glob) for name in names)]:
             raise ValueError(f"analysis: {', '.join(idle)} names no parameter and no part, as {names[0]} does")
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

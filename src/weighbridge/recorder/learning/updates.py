@@ -122,8 +122,7 @@ class StepCounters(Channel):
 
     def update_begins(self) -> None:
         """Count the update for each tensor that has a gradient."""
-        amp = hasattr(self.watched.optimizer, "_step_supports_amp_scaling")
-        self._blind |= self.watched.scale is not None and amp
+        self._blind |= self.watched.scale is not None and hasattr(self.watched.optimizer, "_step_supports_amp_scaling")
         owned = self.watched.owned()
         if len(owned) != len(self._ahead):
             for one in owned:
@@ -220,8 +219,7 @@ class StaleGradients(Channel):
         """Count them in the first pass of a step."""
         if not self.found:
             gradients = self.watched.gradients()
-            left = (gradient_norms(self.watched, gradients) != 0).sum() if gradients else 0.0
-            self.found["stale_gradients"] = left
+            self.found["stale_gradients"] = (gradient_norms(self.watched, gradients) != 0).sum() if gradients else 0.0
 
 
 class Ownership(Channel):
