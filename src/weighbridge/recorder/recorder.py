@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import sys
 import time
 import warnings
@@ -79,7 +78,7 @@ class Recorder:
         refuse_unknown(requested_device, on_fail, channels)
         self._root, self._vocab = Path(directory), vocab
         self._step = self._first_step = first_step
-        self.directory = of_rank(self._root, os.environ)
+        self.directory = of_rank(self._root)
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._seen = Watched(model, self._optimizer, vocab, shuffles=shuffles(loader))
         every = max(probe_every, 1)
@@ -292,7 +291,7 @@ class Recorder:
     def _claim(self) -> None:
         try:
             run_directory.refuse_stopped(self._root)
-            self.directory, self._attempt, self._logs[STEPS] = run_directory.claim(of_rank(self._root, os.environ))
+            self.directory, self._attempt, self._logs[STEPS] = run_directory.claim(of_rank(self._root))
             for name in (EVENTS, LAYERS, *([DIAGNOSTICS] if self._inside else [])):
                 self._logs[name] = RowLog(self.directory / name)
         except OSError as problem:
@@ -300,9 +299,9 @@ class Recorder:
 
     @guarded
     def _open(self) -> None:
-        rank, world = rank_and_world(os.environ)
+        rank, world = rank_and_world()
         parameters = sum(p.numel() for p in self._model.parameters())
-        self._named = {"run": run_directory.run_of(of_rank(self._root, os.environ)), "attempt": self._attempt}
+        self._named = {"run": run_directory.run_of(of_rank(self._root)), "attempt": self._attempt}
         facts = {
             **self._named,
             **_known({**self._requested, "first_step": self._step or None}),

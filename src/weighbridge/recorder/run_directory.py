@@ -163,15 +163,15 @@ def host() -> str:
     return ""
 
 
-def rank_and_world(environment: Mapping[str, str]) -> tuple[int, int]:
+def rank_and_world() -> tuple[int, int]:
     """Return this process's rank and how many there are: of torch.distributed, else as `torchrun` numbers them."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    rank, world = environment.get("RANK", ""), environment.get("WORLD_SIZE", "")
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
 
 
-def of_rank(directory: Path, environment: Mapping[str, str]) -> Path:
+def of_rank(directory: Path) -> Path:
     """Return the directory that this process writes."""
-    rank, world = rank_and_world(environment)
+    rank, world = rank_and_world()
     return directory / f"rank-{rank}" if world > 1 else directory
