@@ -194,10 +194,8 @@ class EditedGradients(Channel):
         largest, least = (by_tensor.where(seen, -torch.inf).max(), by_tensor.where(seen, torch.inf).min())
         cosines = torch.nn.functional.cosine_similarity(_in_range(was), _in_range(now), eps=1e-12)
         known = seen & (was != 0).any(1) & (used != 0)
-        self.found |= {
-            "gradient_edit_ratio": largest / least,
-            "gradient_cosine": torch.where(known.any(), cosines.where(known, torch.inf).min(), torch.nan),
-        }
+        self.found["gradient_edit_ratio"] = largest / least
+        self.found["gradient_cosine"] = torch.where(known.any(), cosines.where(known, torch.inf).min(), torch.nan)
 
     def row(self) -> Mapping[str, Cell]:
         """Return what the update was found to use."""

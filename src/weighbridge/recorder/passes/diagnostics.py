@@ -298,10 +298,8 @@ class ClassLosses(Looking):
         passes, self._passes = self._passes, []
         classes, self._classes = {kind: one for kind, one in self._classes.items() if one.count}, {}
         alone = len(passes) == 1 and not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        self.rows += [
-            {"of": "class", "name": str(kind), "count": one.count, "mean": one.mean, "std": one.std}
-            for kind, one in sorted(classes.items())
-        ]
+        for kind, one in sorted(classes.items()):
+            self.rows.append({"of": "class", "name": str(kind), "count": one.count, "mean": one.mean, "std": one.std})
         others = [one.mean for kind, one in classes.items() if kind]
         return {
             "loss_float64": passes[0] if alone else None,
