@@ -31,7 +31,7 @@ from weighbridge.diagnosis.fixed_batch import run
 from weighbridge.diagnosis.looking import attention, look, losses
 from weighbridge.diagnosis.matrices import PowerIteration, alignment
 from weighbridge.recorder import Diagnostics, Recorder
-from weighbridge.recorder.beside.element_statistics import gradient_statistics, statistics
+from weighbridge.recorder.beside.snapshots import gradient_statistics, statistics
 from weighbridge.recorder.channels import Watched
 from weighbridge.recorder.passes.diagnostics import of_chance
 from weighbridge.recorder.passes.probes import copied

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from tests.recorder.training import training  # noqa: E402
 
 from weighbridge.recorder import Recorder  # noqa: E402
-from weighbridge.recorder.passes.kernels import NAMED, _counted  # noqa: E402
+from weighbridge.recorder.residency import SAMPLED, _counted  # noqa: E402
 
 
 def sampled(folder: Path, steps: int = 8, **options: Any) -> list[dict[str, Any]]:
@@ -82,4 +82,4 @@ def test_kernels_and_bytes_to_the_host_are_those_of_the_device() -> None:
 def test_the_commonest_names_are_kept_and_all_are_counted() -> None:
     events = [Event(f"k{n:03}", "CUDA") for n in range(200)] + [Event("often" * 100, "CUDA")] * 2
     found = _counted(events)
-    assert (len(found["kernels"]), found["kernels"][("often" * 100)[:200]], found["of"]["kernels"]) == (NAMED, 2, 202)
+    assert (len(found["kernels"]), found["kernels"][("often" * 100)[:200]], found["of"]["kernels"]) == (SAMPLED, 2, 202)

@@ -21,7 +21,7 @@ from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # n
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.recorder import Recorder  # noqa: E402
 from weighbridge.recorder.columns import SEEN  # noqa: E402
-from weighbridge.recorder.updates import Norms  # noqa: E402
+from weighbridge.recorder.learning.updates import Norms  # noqa: E402
 from weighbridge.run_logs.run_end import run_end  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 

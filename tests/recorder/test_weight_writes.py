@@ -14,7 +14,8 @@ from tests.recorder.models import column  # noqa: E402
 from tests.recorder.recorded import Language, images, recorded  # noqa: E402
 
 from weighbridge.recorder import Recorder  # noqa: E402
-from weighbridge.recorder.learning.bit_sums import bit_sums, parameters_sum  # noqa: E402
+from weighbridge.recorder.learning.tensor_norms import bit_sums  # noqa: E402
+from weighbridge.recorder.learning.weights import parameters_sum  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8])

@@ -121,7 +121,7 @@ def test_a_frozen_tensor_has_no_row_and_one_without_a_gradient_only_its_weight(t
 def test_weights_that_are_too_large_to_hold_twice_have_no_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weighbridge.recorder.learning.layer_rows.MOST_COPIED", 100)
+    monkeypatch.setattr("weighbridge.recorder.learning.updates.MOST_COPIED", 100)
     recorded(tmp_path, steps=1)
     lines = (tmp_path / "run" / "layers.jsonl").read_text().splitlines()
     assert all("update" not in json.loads(line) and "weight" in json.loads(line) for line in lines)

@@ -6,7 +6,8 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weighbridge.recorder.beside import Analysis, Probes
+    from weighbridge.recorder.beside.memorized import Probes
+    from weighbridge.recorder.beside.snapshots import Analysis
     from weighbridge.recorder.passes.diagnostics import Diagnostics
     from weighbridge.recorder.recorder import Recorder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -18,7 +18,7 @@ MOMENTS = (
     *("backward_ended", "update_begins", "update_ended", "row"),
 )
 Cell: TypeAlias = torch.Tensor | float | None
-GRADIENT = operator.attrgetter("grad")
+GRADIENT, VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
 PARTS, VALUES = operator.attrgetter("_parameters", "_modules"), operator.methodcaller("values")
 
 
@@ -42,19 +42,15 @@ class Watched:
     causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
     norms: torch.Tensor | None = None  # of the gradients, at the moment under way
     lowest: tuple[torch.Tensor, torch.Tensor] | None = None  # entries of the logits' gradient by row, and their places
-    _looked: bool = False  # for other modules and parameters in this step
+    looked: bool = False  # for other modules and parameters in this step
     _modules: list[torch.nn.Module] = field(default_factory=list)
     _inside: list[int] = field(default_factory=list)
     _parameters: list[torch.nn.Parameter] = field(default_factory=list)
 
-    def begin(self, step: int) -> None:
-        """Begin a step, in which the model may have other parameters."""
-        self.step, self.updated, self.compiled, self._looked = step, False, False, False
-
     def parameters(self) -> list[torch.nn.Parameter]:
         """Return what `model.parameters()` gives, another list where it is not what it was in the step before."""
-        if not self._looked:
-            self._looked = True  # going down the modules takes as long as all norms: they are compared as they were
+        if not self.looked:
+            self.looked = True  # going down the modules takes as long as all norms: they are compared as they were
             if not self._modules or self._ids() != self._inside:
                 self._modules, self._parameters = list(self.model.modules()), list(self.model.parameters())
                 self._inside = self._ids()
@@ -81,8 +77,7 @@ class Watched:
 
     def owned(self) -> list[torch.Tensor]:
         """Return what the optimizer updates."""
-        groups = getattr(self.optimizer, "param_groups", ())
-        return [one for group in groups for one in group.get("params", ())]
+        return [one for group in getattr(self.optimizer, "param_groups", ()) for one in group.get("params", ())]
 
     def bare(self) -> torch.nn.Module:
         """Return the model inside what compiles it, or gives each rank its copy."""
@@ -124,3 +119,8 @@ class Channel:
 def is_early(step: int, every: int) -> bool:
     """Return whether a step is one of those in which all channels look: the first ones, and two in `every`."""
     return step in EARLY or step % every < 2
+
+
+def stamps(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """Return which tensors these are, and torch's count of writes to each."""
+    return list(zip(map(id, tensors), map(VERSION, tensors), strict=True))

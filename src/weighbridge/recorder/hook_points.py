@@ -46,17 +46,13 @@ class HookPoints:
     def open(self) -> None:
         """Look from here on."""
         model, optimizer = self._watched.model, self._watched.optimizer
-        self._handles += [
-            model.register_forward_pre_hook(self._forward_begins, with_kwargs=True),
-            model.register_forward_hook(self._forward_ended, with_kwargs=True),
-        ]
+        self._handles.append(model.register_forward_pre_hook(self._forward_begins, with_kwargs=True))
+        self._handles.append(model.register_forward_hook(self._forward_ended, with_kwargs=True))
         own = {one.id for one in self._handles}
         vars(model)["__getstate__"] = lambda: unwatched(model, own)  # what pickle and copy ask for
         if optimizer is not None:
-            self._handles += [
-                optimizer.register_step_pre_hook(self._or_compiled(self._update_begins)),
-                optimizer.register_step_post_hook(self._or_compiled(self._update_ended)),
-            ]
+            self._handles.append(optimizer.register_step_pre_hook(self._or_compiled(self._update_begins)))
+            self._handles.append(optimizer.register_step_post_hook(self._or_compiled(self._update_ended)))
             self.sees_updates = True
 
     def close(self) -> None:
@@ -75,8 +71,9 @@ class HookPoints:
         return found
 
     def next_step(self, step: int) -> None:
-        """Begin a step."""
-        self._watched.begin(step)
+        """Begin a step, in which the model may have other parameters."""
+        watched = self._watched
+        watched.step, watched.updated, watched.compiled, watched.looked = step, False, False, False
         self._due = self._now()
 
     def _now(self) -> dict[str, list[Look]]:

@@ -5,8 +5,8 @@ It draws no random number and moves no tensor. What fails inside it is an event 
 
 from __future__ import annotations
 
+import functools
 import math
-import os
 import sys
 import time
 import warnings
@@ -18,18 +18,16 @@ import torch
 
 from weighbridge.core.local_files import files_sha256
 from weighbridge.recorder import columns, digests, residency, run_directory
-from weighbridge.recorder.beside import Analysis, Beside, Probes
+from weighbridge.recorder.beside.memorized import Memorized, Probes
+from weighbridge.recorder.beside.snapshots import Analysis, Snapshots
 from weighbridge.recorder.channels import Watched
-from weighbridge.recorder.device_audit import DeviceAudit
-from weighbridge.recorder.guarding import MisuseError, described, guarded, refuse_unknown
+from weighbridge.recorder.columns import MisuseError, described, guarded, refuse_unknown
 from weighbridge.recorder.hook_points import NANOSECOND, HookPoints
-from weighbridge.recorder.learning.layer_rows import Layers
+from weighbridge.recorder.learning.updates import Hyperparameters, Layers, unwrapped
 from weighbridge.recorder.passes.diagnostics import LOOKING, Diagnostics, OneLook
-from weighbridge.recorder.passes.kernels import KernelSample
-from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import DIAGNOSTICS, EVENTS, LAYERS, STEPS, RowLog
-from weighbridge.recorder.updates import Hyperparameters, unwrapped
-from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, shuffles, token_counter
+from weighbridge.recorder.residency import DeviceAudit, KernelSample
+from weighbridge.recorder.run_directory import DIAGNOSTICS, EVENTS, LAYERS, STEPS, RowLog, of_rank, rank_and_world
+from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, shuffles, token_count
 
 
 class Recorder:
@@ -80,7 +78,7 @@ class Recorder:
         refuse_unknown(requested_device, on_fail, channels)
         self._root, self._vocab = Path(directory), vocab
         self._step = self._first_step = first_step
-        self.directory = of_rank(self._root, os.environ)
+        self.directory = of_rank(self._root)
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._seen = Watched(model, self._optimizer, vocab, shuffles=shuffles(loader))
         every = max(probe_every, 1)
@@ -88,9 +86,12 @@ class Recorder:
         last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)
         self._inside = [one(self._seen, diagnostics, last, looks) for one in LOOKING] if diagnostics else []
-        self._beside = Beside(self._seen, self._event, first_step, looks, analysis=analysis, probes=probes)
+        self._snapshots = None if analysis is None else Snapshots(self._seen, analysis, first_step, looks)
+        self._memorized = None if probes is None else Memorized(self._seen, probes, first_step, self._event)
+        self._resume, self._named = digests.ResumeFiles(), dict[str, Any]()
+        beside = [one for one in (self._memorized, self._snapshots) if one]
         own = [channel(self._seen) for channel in columns.CHANNELS]
-        looking = [*own, self._audit, self._layers, *self._inside, *self._beside.channels]
+        looking = [*own, self._audit, self._layers, *self._inside, *beside]
         self._points = HookPoints(self._seen, looking, 0 if channels == "all" else every, self._audit.ops, self.failed)
         self._kernels = KernelSample(model, kernels_every)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
@@ -98,7 +99,7 @@ class Recorder:
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds, self._files, self._digests = dict(seeds or {}), dict(files or {}), dict[str, str]()
-        self._tokens_of = tokens_of or token_counter(seq_len)
+        self._tokens_of = tokens_of or functools.partial(token_count, seq_len)
         self._on_fail, self._position = on_fail, CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
         self._warned, self._logs = set[str](), dict[str, RowLog]()
@@ -114,7 +115,7 @@ class Recorder:
     def _own(self) -> frozenset[str]:
         """The columns that it writes itself; of a script without an optimizer, the script alone knows the rate."""
         by_hand = Hyperparameters.columns if self._optimizer is None else ()
-        return columns.OWN.union(self._beside.columns).difference(by_hand)
+        return columns.OWN.union(Memorized.columns if self._memorized else ()).difference(by_hand)
 
     def cycle(self) -> Iterator[Any]:
         """Hand out the loader's batches for ever; each time it runs dry is logged as one wrap."""
@@ -170,7 +171,10 @@ class Recorder:
             states = digests.states(self._seen)
         given = files if path is None else {"checkpoint": path, **files}
         shas = {name: files_sha256(Path(file)) for name, file in given.items()}
-        self._event("checkpoint", **states, files=shas, **self._beside.checkpoint(path, self.directory))
+        if self._memorized:
+            self._memorized.due = True  # with the row of this step
+        resumed = {} if path is None else self._resume.logged(Path(path), self.directory)
+        self._event("checkpoint", **states, files=shas, **resumed)
 
     @guarded
     def _digest(self, name: str) -> None:
@@ -178,7 +182,8 @@ class Recorder:
 
     @guarded
     def _seal(self) -> None:
-        self._digests |= self._beside.sealed()
+        if self._memorized:
+            self._digests["probes"] = self._memorized.sealed()
 
     def _record(
         self,
@@ -220,11 +225,12 @@ class Recorder:
         if skipped:
             row["skipped"] = True
         self._append(STEPS, row)
-        for one in (tensors := self._layers.taken()):
+        tensors, self._layers.rows = self._layers.rows, []
+        for one in tensors:
             self._append(LAYERS, one)
         self._diagnosed()
-        if self._beside.channels:
-            self._look_closer(row, tensors)
+        if self._snapshots:
+            self._look_closer(self._snapshots, row, tensors)
         if self._audit.due():
             self._probe()
 
@@ -238,9 +244,10 @@ class Recorder:
                 one.unseen = ""
 
     @guarded
-    def _look_closer(self, row: Mapping[str, Any], tensors: list[dict[str, Any]]) -> None:
+    def _look_closer(self, snapshots: Snapshots, row: Mapping[str, Any], tensors: list[dict[str, Any]]) -> None:
         with self._points.alone():
-            self._beside.recorded(self.directory if self._logs else None, row, tensors)
+            if self._logs and (event := snapshots.write(self.directory, self._named, row, tensors)):
+                self._event("analysis", **event)
 
     def _next_step(self) -> None:
         self._step += 1
@@ -284,7 +291,7 @@ class Recorder:
     def _claim(self) -> None:
         try:
             run_directory.refuse_stopped(self._root)
-            self.directory, self._attempt, self._logs[STEPS] = run_directory.claim(of_rank(self._root, os.environ))
+            self.directory, self._attempt, self._logs[STEPS] = run_directory.claim(of_rank(self._root))
             for name in (EVENTS, LAYERS, *([DIAGNOSTICS] if self._inside else [])):
                 self._logs[name] = RowLog(self.directory / name)
         except OSError as problem:
@@ -292,10 +299,11 @@ class Recorder:
 
     @guarded
     def _open(self) -> None:
-        rank, world = rank_and_world(os.environ)
+        rank, world = rank_and_world()
         parameters = sum(p.numel() for p in self._model.parameters())
+        self._named = {"run": run_directory.run_of(of_rank(self._root)), "attempt": self._attempt}
         facts = {
-            **self._beside.named(run_directory.run_of(of_rank(self._root, os.environ)), self._attempt),
+            **self._named,
             **_known({**self._requested, "first_step": self._step or None}),
             "resolved_device": residency.resolved_device(self._model),
             "model": _known({"parameters": parameters, "vocab": self._vocab}),
@@ -303,7 +311,7 @@ class Recorder:
             **({"digests": self._digests} if self._digests else {}),
             "seeds": {"torch": torch.initial_seed(), **self._seeds},
             **({"rank": rank, "world_size": world} if world > 1 else {}),
-            **provenance(),
+            **run_directory.provenance(),
         }
         if STEPS in self._logs:
             run_directory.write_run(self.directory, facts)
@@ -317,7 +325,8 @@ class Recorder:
         self._audit.ops.pause()
         self._kernels.end()
         self._points.close()
-        self._beside.ended()
+        if self._memorized and self._memorized.looked:
+            self._memorized.look()  # once more at the file of probes
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
         while self._logs:
             (log := self._logs.pop(next(iter(self._logs)))).close()
@@ -346,9 +355,8 @@ class Recorder:
         if self._on_fail == "raise":
             raise problem
         what = f"{during}: {described(problem)}"
-        self._event(
-            "recorder-failure", what=what, costs=columns.COSTS.get(during, columns.ALL) if costs is None else costs
-        )
+        lost = columns.COSTS.get(during, columns.ALL) if costs is None else costs
+        self._event("recorder-failure", what=what, costs=lost)
         self._warn(f"failed in {what}")
 
     def _warn(self, what: str) -> None:

@@ -1,9 +1,10 @@
-"""Where a model's work is: bytes of its tensors by device, and where the ops of one step put their results."""
+"""Where a model's work is: bytes of its tensors by device, where a step's ops put their results, what kernels ran."""
 
 from __future__ import annotations
 
 import collections
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,17 +12,21 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from weighbridge.recorder.channels import Channel, Watched
+from weighbridge.recorder.witnesses import testimony
+
 NAMED = 8  # op names kept per device
+SAMPLED, LONGEST = 64, 200  # names that are kept of a sample, and how much of each
+BYTES = re.compile(r'"bytes": ?(\d+)')
+TO_HOST = "Memcpy DtoH"
+EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first step
 
 
 def bytes_by_device(tensors: Iterable[torch.Tensor]) -> dict[str, int]:
     """Add up the bytes of tensors by device, each tensor once."""
-    found: collections.Counter[str] = collections.Counter()
-    seen: set[int] = set()
-    for tensor in tensors:
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[str(tensor.device)] += tensor.numel() * tensor.element_size()
+    found = collections.Counter[str]()
+    for tensor in {id(one): one for one in tensors}.values():
+        found[str(tensor.device)] += tensor.numel() * tensor.element_size()
     return dict(sorted(found.items()))
 
 
@@ -170,3 +175,119 @@ class DispatchAudit(TorchDispatchMode):
             "bookkeeping": dict(sorted(self.bookkeeping.items())),
             "op_names": {device: dict(names.most_common(NAMED)) for device, names in sorted(self.names.items())},
         }
+
+
+class KernelSample:
+    """A sample of one step by torch's profiler.
+
+    The last step of each `every` is sampled, none with 0: it is warm, and no step in which channels look.
+    """
+
+    def __init__(self, model: torch.nn.Module, every: int) -> None:
+        self._model, self._every, self._frames = model, every, 0
+        self._profile: torch.profiler.profile | None = None
+        self._why = ""
+
+    def begin(self, step: int) -> None:
+        """Begin where this step is sampled; not under another profiler, nor where something was compiled."""
+        if not self._every or (step + 1) % self._every:
+            return
+        self._why = compiled(self._model)
+        self._why = self._why or ("another profiler is on" if torch._C._autograd._profiler_enabled() else "")  # noqa: SLF001
+        if self._why:
+            return
+        activity, on_cuda = torch.profiler.ProfilerActivity, resolved_device(self._model).startswith("cuda")
+        self._frames = compiled_frames()
+        try:
+            self._profile = torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if on_cuda else [])])
+            self._profile.start()
+        except RuntimeError as problem:  # a driver that allows nobody to look
+            self._profile, self._why = None, type(problem).__name__
+
+    def end(self) -> dict[str, Any]:
+        """Return the fields of the event, none where nothing was to be sampled."""
+        why, self._why = self._why, ""
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            try:
+                profile.stop()
+                found: Any = profile.profiler
+                events = [one for one in found.kineto_results.events() if not one.is_user_annotation()]
+                if compiled_frames() == self._frames:
+                    return _counted(events)
+                why = "something was compiled in this step"
+            except RuntimeError as problem:
+                why = type(problem).__name__
+        return {"why": {"kernels": why}} if why else {}
+
+
+def _counted(events: list[Any]) -> dict[str, Any]:
+    host = [one.name() for one in events if one.device_type().name == "CPU"]
+    device = [one for one in events if one.device_type().name != "CPU"]
+    copied = [BYTES.search(one.metadata_json()) for one in device if one.name().startswith(TO_HOST)]
+    found: dict[str, Any] = {"ops": _commonest(host), "kernels": _commonest([one.name() for one in device])}
+    found |= {"of": {"ops": len(host), "kernels": len(device)}, "device_to_host_bytes": None, "why": {}}
+    if not device:
+        found["why"] = {"kernels": "no device of this step has a profiler"}
+    elif not all(copied):
+        found["why"] = {"device_to_host_bytes": "the profiler does not tell the size of every copy"}
+    else:
+        found["device_to_host_bytes"] = sum(int(one[1]) for one in copied if one)
+    return found
+
+
+def _commonest(names: list[str]) -> dict[str, int]:
+    return dict(sorted(collections.Counter(name[:LONGEST] for name in names).most_common(SAMPLED)))
+
+
+class DeviceAudit(Channel):
+    """What is probed every so many steps, the first included; a loop may drop gradients before its step ends."""
+
+    columns = ("device",)
+
+    def __init__(self, watched: Watched, every: int) -> None:
+        super().__init__(watched)
+        self.ops, self.period = DispatchAudit(), every
+        self._audited, self._unaudited, self._frames = False, "", 0
+        self._gradients: dict[str, int] = {}
+
+    def update_ended(self) -> None:
+        """Add up the gradients."""
+        self._gradients = bytes_by_device(self.watched.gradients())
+
+    def due(self) -> bool:
+        """Return whether the step under way is probed."""
+        return self.watched.step % self.period == 0 or self.watched.step in EARLY_PROBES
+
+    def resume(self) -> None:
+        """Count the ops of a step that is probed."""
+        if not self.due() or self._unaudited:
+            return
+        if not self._audited:
+            self._unaudited = not_auditable(self.watched.model)
+            self._frames = compiled_frames()
+        if not self._unaudited:
+            self._audited = True
+            self.ops.resume()
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the event, and begin anew."""
+        model, optimizer = self.watched.model, self.watched.optimizer
+        if self._audited and compiled_frames() != self._frames:
+            self._unaudited = "something was compiled in this step, and an audit does not see into compiled code"
+            self.ops.restart()
+        witnesses, why = testimony()
+        found: dict[str, Any] = model_bytes(model)
+        found["gradients"] = found["gradients"] or self._gradients
+        if optimizer is not None:
+            found |= optimizer_bytes(optimizer)
+        allocated, no_memory = allocated_bytes(resolved_device(model))
+        undrawn = "no batch of this step came from recorder.loader, so no op of it was counted"
+        unaudited = self._unaudited or self.ops.failure or ("" if self._audited else undrawn)
+        no_optimizer = "" if optimizer is not None else "the recorder was given no optimizer"
+        reasons = {"allocated": no_memory, "dispatch": unaudited, "optimizer": no_optimizer}
+        why |= {name: reason for name, reason in reasons.items() if reason}
+        found |= {**self.ops.found(), "dispatch": "not-audited" if unaudited else "audited"}
+        self.ops.restart()
+        self._audited, self._unaudited, self._gradients = False, "", {}
+        return {**found, "allocated_bytes": allocated, "witnesses": witnesses, "why": why}

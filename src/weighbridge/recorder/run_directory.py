@@ -6,16 +6,21 @@ Where the disk is full, half a line is taken back and rows wait. Nothing here ma
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import itertools
 import json
 import math
 import os
+import platform
 import secrets
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from weighbridge.core import __version__, git, torch
 from weighbridge.core.local_files import OWN
+from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.quantities.book_lines import STOPPED
 
 SCHEMA = "weighbridge.run/v0"
@@ -24,6 +29,7 @@ DIAGNOSTICS = "diagnostics.jsonl"
 ENCODED = json.JSONEncoder(separators=(",", ":")).encode
 NUMBERS = {int, float}
 MAX_WAITING = 10_000  # rows kept while the disk takes none
+GIT_SECONDS = 5.0
 
 
 class RowLog:
@@ -130,3 +136,42 @@ def put(path: Path, text: str) -> None:
     except OSError:
         fresh.unlink(missing_ok=True)
         raise
+
+
+def provenance() -> dict[str, Any]:
+    """Collect the facts that bind a run to one process on one host at one commit, and what ran.
+
+    Never a name of a person or a machine.
+    """
+    built_for = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "weighbridge": __version__}
+    return {
+        "pid": os.getpid(),
+        "host": host(),
+        "commit": git.commit(Path(), GIT_SECONDS),
+        "dirty": git.is_dirty(Path(), GIT_SECONDS),
+        "started": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "versions": versions | {name: version for name, version in built_for.items() if version},
+    }
+
+
+def host() -> str:
+    """Return this host's pseudonym, or "" where no key can be kept."""
+    with contextlib.suppress(OSError, ValueError):
+        key = key_file(os.environ)
+        return pseudonym("host", socket.gethostname(), key) if key else ""
+    return ""
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Return this process's rank and how many there are: of torch.distributed, else as `torchrun` numbers them."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
+
+
+def of_rank(directory: Path) -> Path:
+    """Return the directory that this process writes."""
+    rank, world = rank_and_world()
+    return directory / f"rank-{rank}" if world > 1 else directory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -106,16 +106,12 @@ def shuffles(loader: object) -> bool:
     return isinstance(sampler, torch.utils.data.RandomSampler) or getattr(sampler, "shuffle", False) is True
 
 
-def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:
+def token_count(seq_len: int | None, batch: Any) -> int | None:
     """Return a count of a batch's tokens: the elements of its first array, None of a batch without a shape."""
-
-    def tokens_of(batch: Any) -> int | None:
-        if not (shape := _shape(batch)):
-            return None
-        both = seq_len is not None and shape[-1] == seq_len + 1  # inputs and targets, of `seq_len` tokens each
-        return math.prod(shape[:-1]) * (shape[-1] - both)
-
-    return tokens_of
+    if not (shape := _shape(batch)):
+        return None
+    both = seq_len is not None and shape[-1] == seq_len + 1  # inputs and targets, of `seq_len` tokens each
+    return math.prod(shape[:-1]) * (shape[-1] - both)
 
 
 def _shape(batch: Any) -> tuple[int, ...]:

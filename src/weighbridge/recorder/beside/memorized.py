@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,7 +24,6 @@ from weighbridge.quantities.runs import is_scheduled
 from weighbridge.recorder.channels import Cell, Channel, Watched
 from weighbridge.recorder.passes.probes import copied, random_numbers_kept
 
-Log: TypeAlias = Callable[..., None]  # of an event and its fields
 TRAINED, HELD_OUT = "train", "held-out"
 MAX_BYTES, MAX_PROBES, MAX_WRITTEN, AT_ONCE = 16 << 20, 1_000, 256, 32  # of the file; tokens gone on with; rows
 LOOKS_AHEAD = 0.01  # of the logits' range: what later tokens change of earlier ones beyond rounding
@@ -64,7 +63,7 @@ class Memorized(Channel):
     )
     every_step = True
 
-    def __init__(self, watched: Watched, asked: Probes, first_step: int, log: Log) -> None:
+    def __init__(self, watched: Watched, asked: Probes, first_step: int, log: Callable[..., None]) -> None:
         super().__init__(watched)
         self._asked, self._first, self._log, self._probes = asked, first_step, log, tuple[Probe, ...]()
         self._longest = 0
@@ -72,9 +71,13 @@ class Memorized(Channel):
         self.looked = self._ahead = False
 
     def sealed(self) -> str:
-        """Read the probes once, and return the digest of their file."""
+        """Read the probes once, and return the digest of their file, or raise ValueError with the line that is none."""
         data = _bytes(self._asked.path)
-        self._probes = read_probes(data, self._asked.encode)
+        lines = enumerate(data.decode("utf-8").splitlines(), 1)
+        found = tuple(_probe(line, number, self._asked.encode) for number, line in lines if line.strip())
+        if not 0 < len(found) <= MAX_PROBES:
+            raise ValueError(f"{len(found)} probes; there must be 1 to {MAX_PROBES}")
+        self._probes = found
         return sha256(data)
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -127,28 +130,17 @@ class Memorized(Channel):
         if self._ahead or self.watched.causal is False:
             return []
         device, answers = next(model.parameters()).device, list[Answer]()
+        alike: dict[tuple[int, int], list[Probe]] = {}
+        for one in self._probes:
+            alike.setdefault((len(one.prompt), len(one.rest)), []).append(one)
         with random_numbers_kept(), torch.autocast(device.type, enabled=False):
             torch.manual_seed(0)
-            for _, alike in itertools.groupby(sorted(self._probes, key=_sizes), key=_sizes):
-                group = list(alike)
+            for _, group in sorted(alike.items()):
                 for part in (group[at : at + AT_ONCE] for at in range(0, len(group), AT_ONCE)):
                     some = _asked(model, part, device)
                     self._ahead |= not some
                     answers += some
         return [] if self._ahead else answers
-
-
-def _sizes(probe: Probe) -> tuple[int, int]:
-    return len(probe.prompt), len(probe.rest)
-
-
-def read_probes(data: bytes, encode: Callable[[str], Sequence[int]] | None) -> tuple[Probe, ...]:
-    """Read a file of probes, or raise ValueError with the line that is none."""
-    lines = enumerate(data.decode("utf-8").splitlines(), 1)
-    found = tuple(_probe(line, number, encode) for number, line in lines if line.strip())
-    if not 0 < len(found) <= MAX_PROBES:
-        raise ValueError(f"{len(found)} probes; there must be 1 to {MAX_PROBES}")
-    return found
 
 
 def _probe(line: str, number: int, encode: Callable[[str], Sequence[int]] | None) -> Probe:

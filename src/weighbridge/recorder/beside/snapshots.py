@@ -15,16 +15,23 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from weighbridge.core import sha256
+import numpy as np
+import torch
+
+from weighbridge.core import Doubles, sha256
+from weighbridge.diagnosis.attention_maps import spread
 from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, is_scheduled, snapshot_name
-from weighbridge.recorder.beside.element_statistics import gradient_statistics, rounded, rounded_or_none, statistics
 from weighbridge.recorder.channels import Channel, Watched
+from weighbridge.recorder.learning.tensor_norms import every_so_many, here
 from weighbridge.recorder.passes.diagnostics import OneLook
 from weighbridge.recorder.run_directory import put
 
 WINDOW, FEWEST, AGAIN = 50, 10, 50  # rows before one; the fewest that tell; steps before one is triggered again
 RISE, JUMP, SILENT = 2.0, 10.0, 5  # times a mean of losses, times a median of norms, looks in a row without a gradient
 NAMED = 8  # tensors in a reason
+LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+BINS, SIDE = 64, 32
+SAMPLED, PART = 2**20, 2**22  # elements: of order statistics; that are widened at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +99,8 @@ class Snapshots(Channel):
         super().__init__(watched)
         self._asked, self._first, self._left, self._looks = asked, first_step, asked.run_bytes, looks
         self._triggers, self._gradients, self._over = Triggers(), dict[str, Any](), False
-        parts = (*watched.model.named_parameters(), *watched.model.named_modules())
-        names = [name for name, _ in parts if name]
-        idle = [glob for glob in asked.grids if not any(fnmatchcase(name, glob) for name in names)]
-        if idle:
+        names = [name for name, _ in (*watched.model.named_parameters(), *watched.model.named_modules()) if name]
+        if idle := [glob for glob in asked.grids if not any(fnmatchcase(name, glob) for name in names)]:
             raise ValueError(f"analysis: {', '.join(idle)} names no parameter and no part, as {names[0]} does")
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -161,3 +166,62 @@ class Snapshots(Channel):
         """Return those that there are: of a step that nobody planned to look at, what was not cleared since."""
         found = ((name, one.grad) for name, one in self.watched.model.named_parameters() if one.requires_grad)
         return {name: gradient_statistics(one) for name, one in found if one is not None and one.numel()}
+
+
+def statistics(tensor: torch.Tensor, *, grid: bool) -> dict[str, Any]:
+    """Return mean, std, min, max, percentiles and histogram of what is finite, and how much is not."""
+    (whole,) = here([tensor.detach()])
+    flat = whole.reshape(-1)
+    finite = flat[torch.isfinite(flat)]
+    found: dict[str, Any] = {"elements": flat.numel(), "not_finite": flat.numel() - finite.numel()}
+    if not finite.numel():
+        return found
+    wide = torch.float32 if flat.is_mps else torch.float64
+    parts = finite.split(PART)  # type: ignore[no-untyped-call]
+    mean = float(sum(float(part.to(wide).sum()) for part in parts)) / finite.numel()
+    variance = float(sum(float((part.to(wide) - mean).square().sum()) for part in parts)) / finite.numel()
+    low, high = (float(one) for one in finite.float().aminmax())
+    found |= {"mean": rounded(mean), "std": rounded(variance**0.5), "min": rounded(low), "max": rounded(high)}
+    ordered = _ordered(finite)
+    places = (round(level * (len(ordered) - 1)) for level in LEVELS)
+    found["percentiles"] = {f"{level:g}": rounded(ordered[at]) for level, at in zip(LEVELS, places, strict=True)}
+    found["histogram"] = _histogram(ordered)
+    if grid:  # at most 32 rows of 32 elements spread over the tensor, seen as a matrix
+        matrix = whole.reshape(len(whole), -1) if whole.dim() > 1 else whole.reshape(1, -1)
+        rows, columns = (spread(size, SIDE) for size in matrix.shape)
+        cells = matrix.cpu()[rows][:, columns] if matrix.is_mps else matrix[rows][:, columns].double().cpu()
+        found["sampled_grid_32x32"] = rounded_or_none(cells.tolist())
+    return found
+
+
+def gradient_statistics(gradient: torch.Tensor) -> dict[str, Any]:
+    """Return its 2-norm and histogram; the norm is absent where it is not finite."""
+    (flat,) = here([gradient.detach()])
+    norm = float(torch.linalg.vector_norm(flat.float()))
+    finite = flat[torch.isfinite(flat)]
+    found = {"norm": rounded(norm)} if np.isfinite(norm) else {}
+    return found | ({"histogram": _histogram(_ordered(finite))} if finite.numel() else {})
+
+
+def rounded(value: float) -> float:
+    """Return a number with six digits."""
+    return float(f"{value:.6g}")
+
+
+def rounded_or_none(value: Any) -> Any:
+    """Return a number with six digits, None for what is not finite; of lists each of theirs."""
+    if isinstance(value, (list, tuple)):
+        return [rounded_or_none(one) for one in value]
+    return rounded(value) if math.isfinite(value) else None
+
+
+def _ordered(finite: torch.Tensor) -> Doubles:
+    sample = every_so_many(finite, SAMPLED) if finite.numel() > SAMPLED else finite
+    ordered: Doubles = np.sort(sample.float().cpu().numpy().astype(np.float64))
+    return ordered
+
+
+def _histogram(ordered: Doubles) -> dict[str, Any]:
+    edges = np.linspace(ordered[0], ordered[-1], BINS + 1)
+    counts = np.diff(np.searchsorted(ordered, edges[:-1]), append=len(ordered))
+    return {"bins": [rounded(one) for one in edges.tolist()], "counts": counts.tolist()}

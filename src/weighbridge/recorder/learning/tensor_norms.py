@@ -1,12 +1,15 @@
-"""Norms of many tensors at once: of a shard its part, of a sparse tensor its values, of a complex one both parts."""
+"""Norms of many tensors at once, and sums of their raw bits: of a shard its part, of a sparse tensor its values.
+
+Equal bits give equal sums anywhere, for whole numbers add up in any order.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 
 from weighbridge.recorder.channels import Watched
@@ -14,9 +17,10 @@ from weighbridge.recorder.channels import Watched
 SAMPLE = 64  # elements of a tensor
 SMALL = 2**16  # elements: what is smaller takes longer to ask for than to copy
 flattened = torch._C._nn.flatten_dense_tensors  # noqa: SLF001 -- one call for all
-VERSION = operator.attrgetter("_version")
 DENSE = (torch.Tensor, torch.nn.Parameter)
 FLOAT32 = {torch.float32}
+WORD = 8  # bytes; what is left over is added in words of its own elements
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
 def here(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -44,11 +48,6 @@ def gradient_norms(watched: Watched, gradients: list[torch.Tensor]) -> torch.Ten
     if watched.norms is None:
         watched.norms = norms(here(gradients))
     return watched.norms
-
-
-def stamps(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """Return which tensors these are, and torch's count of writes to each."""
-    return list(zip(map(id, tensors), map(VERSION, tensors), strict=True))
 
 
 def samples(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -85,3 +84,32 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_sparse:
         tensor = tensor.coalesce().values()
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def bit_sums(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return for each tensor the sum of its words mod 2^64, added where it is; int64 `[tensors]`, on one device."""
+    together = [_small(one) for one in tensors]
+    if small := list(itertools.compress(tensors, together)):  # they take longer to ask for than to copy
+        begins = itertools.accumulate([one.numel() // 2 for one in small[:-1]], initial=0)
+        words = flattened(small).detach().view(torch.int64).numpy()
+        sums = torch.from_numpy(np.add.reduceat(words, list(begins)))
+    else:
+        sums = torch.zeros(0, dtype=torch.int64)
+    if all(together):
+        return sums
+    found = iter(sums.unbind())
+    by_tensor = (next(found) if together[at] else _sum(one.detach().reshape(-1)) for at, one in enumerate(tensors))
+    return stacked(list(by_tensor))
+
+
+def _small(tensor: torch.Tensor) -> bool:
+    plain = tensor.is_cpu and tensor.dtype is torch.float32 and type(tensor) in DENSE
+    return plain and (size := tensor.numel()) % 2 == 0 and 0 < size <= SMALL
+
+
+def _sum(flat: torch.Tensor) -> torch.Tensor:
+    size = flat.element_size()
+    whole = 0 if flat.storage_offset() * size % WORD else len(flat) * size // WORD * WORD // size
+    if whole == len(flat):
+        return flat.view(torch.int64).sum()
+    return flat[:whole].view(torch.int64).sum() + flat[whole:].view(WORDS[size]).sum(dtype=torch.int64)

@@ -1,18 +1,23 @@
-"""What the weights are: how large, how precise, and at first whether they were drawn apart."""
+"""What the weights are, at first whether they were drawn apart, and who writes to them.
+
+An update has to move each tensor that has a gradient, and between updates nobody may.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import SELDOM, Cell, Channel
-from weighbridge.recorder.learning.bit_sums import bit_sums
-from weighbridge.recorder.learning.tensor_norms import every_so_many, here, norms
+from weighbridge.recorder.channels import SELDOM, Cell, Channel, stamps
+from weighbridge.recorder.learning.tensor_norms import DENSE, bit_sums, every_so_many, gradient_norms, here, norms
 
 SAMPLE = 4096  # elements of a tensor
 MANY = 64  # elements: two tensors of fewer may be equal by chance
+SAMPLED, ELEMENTS = 3, 64  # of the largest tensors; of each
+FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
+LOW = 2**32 - 1
 
 
 class Weights(Channel):
@@ -58,3 +63,107 @@ class FirstWeights(Channel):
             place = torch.tensor([one.untyped_storage().data_ptr() for one in many], device=device)
             same = (kind == kind[:, None]) & (sums == sums[:, None]) & (place != place[:, None]) & varies
             self.found["equal_tensors"] = same.triu(1).sum()
+
+
+class CountedWrites(Channel):
+    """Tensors written to since the update before, by torch's own count of writes in place.
+
+    Weights that were exchanged and put back were written to, too: where no sample of the largest ones differs, that is
+    left open. What goes around the count (`.data`) is seen where all channels look.
+    """
+
+    columns = ("outside_writes",)
+    every_step = True
+
+    _after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
+    _of: list[torch.nn.Parameter] | None = None
+    _largest: Sequence[torch.nn.Parameter] = ()
+    _places: Sequence[int] = ()  # where the largest were, and what is sampled of them there
+    _views: Sequence[torch.Tensor] = ()
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Compare with what the update of the step before left."""
+        after, self._after = self._after, None
+        if after is None or after[0] != self.watched.step - 1:
+            return
+        now = stamps(self.watched.parameters())
+        written = 0 if now == after[1] else sum(was != is_now for was, is_now in zip(after[1], now, strict=False))
+        differ = written and any(not torch.equal(*pair) for pair in zip(after[2], self._samples(), strict=False))
+        if differ or not written:
+            self.found["outside_writes"] = float(written)
+
+    def update_ended(self) -> None:
+        """Keep the counts."""
+        self._after = (self.watched.step, stamps(self.watched.parameters()), self._samples())
+
+    def _samples(self) -> list[torch.Tensor]:
+        if self._of is not (parameters := self.watched.parameters()):
+            self._of, self._largest = parameters, sorted(parameters, key=torch.Tensor.numel)[-SAMPLED:]
+            self._places = ()
+        if self._places and self._places == [*map(torch.Tensor.data_ptr, self._largest)]:
+            return [one.clone() for one in self._views]
+        views = [every_so_many(one.detach(), ELEMENTS) for one in here(self._largest)]
+        # A view keeps its memory, which on a device may be wanted for something else.
+        kept = all(type(one) in DENSE and one.is_cpu and not one.is_sparse for one in self._largest)
+        self._places, self._views = ([*map(torch.Tensor.data_ptr, self._largest)], views) if kept else ((), ())
+        return [one.clone() for one in views]
+
+
+class WeightWrites(Channel):
+    """Tensors written to since the update before, those that an update left bit for bit, and the sum of all bits."""
+
+    columns = ("outside_writes", "unmoved", "parameters_sum")
+
+    _after: tuple[int, torch.Tensor] | None = None  # step and sums of the last update
+    _before: torch.Tensor | None = None
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Compare with what the update of the step before left."""
+        after, own = self._after, len(self.watched.parameters())
+        if self._before is not None:
+            if after is not None and self.watched.updated:  # running means move by rights, as a critic's in a GAN
+                self._after = after[0], after[1][:own]
+            return
+        self._before = self._sums()
+        if after is not None and after[0] == self.watched.step - 1 and len(after[1]) in (own, len(self._before)):
+            self.found["outside_writes"] = (self._before[: len(after[1])] != after[1]).sum()
+
+    def update_begins(self) -> None:
+        """Look here where no forward pass was seen."""
+        if self._before is None:
+            self._before = self._sums()
+
+    def update_ended(self) -> None:
+        """Count what the update left as it was."""
+        now, before = self._sums(), self._before
+        if before is not None and len(before) == len(now):
+            self.found["unmoved"] = self._unmoved(before == now)
+        self._after, self._before = (self.watched.step, now), now
+        if now.device.type != "mps":  # a device without float64 cannot bring it over whole
+            self.found["parameters_sum"] = parameters_sum(now[: len(self.watched.parameters())])
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return what was found."""
+        self._before = None
+        return super().row()
+
+    def _sums(self) -> torch.Tensor:
+        # An evaluation in training mode moves running means, which training passes alone may write to.
+        return bit_sums(here([*self.watched.parameters(), *self.watched.statistics()]))
+
+    def _unmoved(self, same: torch.Tensor) -> Cell:
+        if same.is_cpu and not same.any():
+            return 0.0
+        groups = [] if self.watched.optimizer is None else self.watched.optimizer.param_groups
+        owned = {id(one) for group in groups if float(group.get("lr", 1)) > 0 for one in group["params"]}
+        seen = [(at, id(one) in owned) for at, one in enumerate(self.watched.parameters()) if one.grad is not None]
+        if not any(moves for _, moves in seen):
+            return 0.0
+        at, moves = torch.tensor(seen, device=same.device).unbind(1)
+        by_tensor = gradient_norms(self.watched, self.watched.gradients()) * moves
+        return (same[at] & (by_tensor > FAINT * by_tensor.max())).sum()
+
+
+def parameters_sum(sums: torch.Tensor) -> torch.Tensor:
+    """Return what a log holds of all parameters at once, below 2^53; both halves count, so that no bit is lost."""
+    return ((sums & LOW) + ((sums >> 32) & LOW)).sum() & (2**53 - 1)

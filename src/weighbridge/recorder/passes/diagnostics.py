@@ -15,22 +15,11 @@ from typing import Any
 
 import torch
 
+from weighbridge.diagnosis import looking
 from weighbridge.diagnosis.activations import Activation, Place, outliers
 from weighbridge.diagnosis.attention_maps import AttentionMap, content, heads, redundant
 from weighbridge.diagnosis.finite_differences import differences
 from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, run, targets, tokens
-from weighbridge.diagnosis.looking import (
-    Look,
-    Moments,
-    attention,
-    by_class,
-    look,
-    loss_of,
-    losses,
-    moments,
-    shuffled,
-    spread_out,
-)
 from weighbridge.diagnosis.matrices import PowerIteration, alignment, commonest, embedding
 from weighbridge.quantities.runs import INSIDE
 from weighbridge.recorder import residency
@@ -72,7 +61,7 @@ class OneLook:
     def __init__(self, watched: Watched, batch: Any = None) -> None:
         self._watched, self._kept, self._step = watched, batch is not None, -1
         self.call = cut(call_of(batch)) if self._kept else None
-        self._found: tuple[torch.nn.Module, Look] | None = None
+        self._found: tuple[torch.nn.Module, looking.Look] | None = None
 
     def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Keep the first batch that goes into the model, unless another one was asked for."""
@@ -80,13 +69,13 @@ class OneLook:
             call: Call = {**dict(enumerate(args)), **kwargs}
             self._kept, self.call = True, cut(call, ROWS, POSITIONS) or cut(call)
 
-    def __call__(self) -> tuple[torch.nn.Module, Look] | None:
+    def __call__(self) -> tuple[torch.nn.Module, looking.Look] | None:
         """Return the copy, and what is seen of the batch in the step under way; None where it cannot be evaluated."""
         if self._step != self._watched.step:
             self._step, self._found, call = self._watched.step, None, self.call
             if call is not None and (model := copied(self._watched)) is not None:
                 with undisturbed(model):
-                    self._found = model, look(model, call, self._watched.causal)
+                    self._found = model, looking.look(model, call, self._watched.causal)
         return self._found
 
     @property
@@ -150,10 +139,10 @@ class Inside(Looking):
         (model, seen), causal = found, self.watched.causal
         self._remember(call)
         with undisturbed(model):
-            other = shuffled(call) if seen.attention else None
-            elsewhere = attention(model, other) if other is not None else ()
+            other = looking.shuffled(call) if seen.attention else None
+            elsewhere = looking.attention(model, other) if other is not None else ()
             if self._control is None and seen.loss is not None:
-                self._control = loss_of(call, of_chance(model, call), causal)
+                self._control = looking.loss_of(call, of_chance(model, call), causal)
         self.found = self._activations(seen.activations) | self._attention(seen.attention, elsewhere)
         self.found |= self._weights(model)
         if seen.loss is not None:
@@ -284,7 +273,7 @@ class ClassLosses(Looking):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._passes: list[float | None] = []  # of a pass without labels that count, no loss
-        self._classes: dict[int, Moments] = {}
+        self._classes: dict[int, looking.Moments] = {}
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Take the losses of a pass; several ranks and several passes are averaged in ways that nobody can see."""
@@ -293,27 +282,25 @@ class ClassLosses(Looking):
         given = targets({**dict(enumerate(args)), **kwargs}, output, self.watched.causal)
         if given is None:
             return
-        found, labels = losses(*given), given[1]
-        taken = moments(found[labels != IGNORED])
+        found, labels = looking.losses(*given), given[1]
+        taken = looking.moments(found[labels != IGNORED])
         # The Trainer says by how many the sum is divided: those of all labels, the first of each row among them.
         items = float(kwargs.get("num_items_in_batch") or taken.count)
         self._passes.append(taken.mean * taken.count / items if taken.count else None)
         if self.asked.classes is None:
             return
         classes = torch.as_tensor(self.asked.classes(kwargs if not args else args[0] if len(args) == 1 else args))
-        if (spread := spread_out(classes, labels)) is not None:
-            for kind, of_class in by_class(found, labels, spread).items():
-                self._classes[kind] = self._classes.get(kind, Moments()).merged(of_class)
+        if (spread := looking.spread_out(classes, labels)) is not None:
+            for kind, of_class in looking.by_class(found, labels, spread).items():
+                self._classes[kind] = self._classes.get(kind, looking.Moments()).merged(of_class)
 
     def row(self) -> Mapping[str, Cell]:
         """Return the loss, and by how much that of the class that lags most is above that of class 0."""
         passes, self._passes = self._passes, []
         classes, self._classes = {kind: one for kind, one in self._classes.items() if one.count}, {}
         alone = len(passes) == 1 and not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        self.rows += [
-            {"of": "class", "name": str(kind), "count": one.count, "mean": one.mean, "std": one.std}
-            for kind, one in sorted(classes.items())
-        ]
+        for kind, one in sorted(classes.items()):
+            self.rows.append({"of": "class", "name": str(kind), "count": one.count, "mean": one.mean, "std": one.std})
         others = [one.mean for kind, one in classes.items() if kind]
         return {
             "loss_float64": passes[0] if alone else None,
