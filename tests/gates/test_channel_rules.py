@@ -44,6 +44,7 @@ HEALTHY: Mapping[str, tuple[str, Sequence[float]]] = {
     "held-out-rows": ("evaluation_rows_trained", [0, 0.01, 0, 0, 0, 0]),
     "training-mode": ("evaluating_modules", [0] * 6),
     "context-use": ("past_change", [0.0, 0.0, 0.02, 0.03, 0.1, 2.0]),  # blocks that begin as zeros
+    "evaluation-mode": ("training_evaluations", [0] * 6),
     "batch-independence": ("neighbour_change", [0.0, 0.0, 2e-6, 0.0, 0.0, 0.0]),
     "causality": ("future_change", [0.0, 0.0, 2e-6, 0.0, 0.0, 0.0]),
     "masked-padding": ("padding_change", [0.0, 0.5, 0.0, 0.0, 0.0, 0.0]),  # a text that begins with two of that token
@@ -80,6 +81,7 @@ FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and
     "held-out-rows": ("trained-on", [0, 0, 0.1, 0.2, 0.5, 1], 3),
     "training-mode": ("evaluating", [0, 0, 0, 0, 30, 30], 5),
     "context-use": ("no-context", [0.0] * 6, 3),
+    "evaluation-mode": ("as-trained", [0, 0, 0, 2, 0, 2], 4),
     "batch-independence": ("mixed-rows", [0.3] * 6, 1),
     "causality": ("sees-ahead", [0.3] * 6, 1),
     "activation-anomaly": ("outside-band", [4e5, 1e5, 3e3, 866, 672, 483], 1),

@@ -22,7 +22,7 @@ BESIDE = ("GATE-RUN-004", "GATE-RUN-CONTEXT")  # the wall time; that an earlier 
 
 
 def passed_the_gates(path: Path) -> bool:
-    """Judge the run by `builtin:training-run`, but for what is a matter of the host, or of models of pairs as these are."""
+    """Judge the run by `builtin:training-run`, but for what the host decides, or models of pairs."""
     judged = weighbridge.verify("builtin:training-run", subjects={"run": path}, evidence=path.parent / "evidence")
     said = {one.gate: one.verdict.outcome.name for one in judged.findings if one.gate not in BESIDE}
     assert {said[f"GATE-RUN-00{number}"] for number in (1, 2, 3)} == {"PASS"}, said

@@ -55,3 +55,23 @@ def test_batch_norm_that_trains_its_weights_by_old_statistics_is_counted(tmp_pat
     model = conv_net()
     model[1].eval()
     assert column(train(tmp_path / "a", model, images(), image_loss), "evaluating_modules") == [1] * 3
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_an_evaluation_in_training_mode_is_counted_where_that_differs(forgets: bool, tmp_path: Path) -> None:
+    model = conv_net()
+
+    def evaluate(step: int) -> None:
+        with torch.no_grad():
+            model.train(forgets)(torch.randn(4, 3, 8, 8))
+        model.train()
+
+    rows = train(tmp_path / "a", model, images(), image_loss, before=evaluate)
+    assert column(rows, "training_evaluations") == [int(forgets)] * 3
+    plain = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))  # in no mode is it another
+
+    def look(step: int) -> None:
+        with torch.no_grad():
+            plain(torch.randn(4, 3, 8, 8))
+
+    assert column(train(tmp_path / "b", plain, images(), image_loss, before=look), "training_evaluations") == [0] * 3

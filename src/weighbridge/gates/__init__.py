@@ -13,13 +13,13 @@ from weighbridge.core.plugins import Brought, Extended, OnDemand
 
 ROWS: Mapping[str, tuple[str, ...]] = {  # of modules that hold several
     "channel_rules": (
-        *("activation-anomaly", "active-labels", "batch-independence", "causality", "context-use", "dead-gradients"),
-        *("degenerate-batch", "edited-gradients", "equal-rows", "equal-tensors", "evaluation-repeats"),
-        *("frozen-parameters", "gradient-check", "held-out-rows", "idle-updates", "initial-spread", "labels-shifted"),
-        *("logits-sanity", "loss-scale", "masked-padding", "optimizer-coverage", "outside-writes"),
-        *("repeated-batches", "repeated-order", "repeated-rows", "reported-loss", "single-updates"),
-        *("skipped-updates", "step-counters", "training-mode", "turned-gradients", "uncleared-gradients"),
-        *("unmoved-parameters", "weight-precision"),
+        *("activation-anomaly", "active-labels", "batch-independence", "causality", "context-use"),
+        *("dead-gradients", "degenerate-batch", "edited-gradients", "equal-rows", "equal-tensors"),
+        *("evaluation-mode", "evaluation-repeats", "frozen-parameters", "gradient-check", "held-out-rows"),
+        *("idle-updates", "initial-spread", "labels-shifted", "logits-sanity", "loss-scale", "masked-padding"),
+        *("optimizer-coverage", "outside-writes", "repeated-batches", "repeated-order", "repeated-rows"),
+        *("reported-loss", "single-updates", "skipped-updates", "step-counters", "training-mode"),
+        *("turned-gradients", "uncleared-gradients", "unmoved-parameters", "weight-precision"),
     ),
     "layer_rules": (
         *("clip-offender", "contributing-layers", "faint-gradients", "gradient-reach", "gradient-to-weight"),

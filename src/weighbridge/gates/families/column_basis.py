@@ -40,8 +40,8 @@ LOOKED_AT = frozenset({
     "backward_ms", "update_ms", "batch_crc", "batch_repeats", "repeated_rows_share", "top_token_share",
     "labels_active_share", "target_is_next_share", "loss_gradient_scale", "own_loss", "gradient_edit_ratio",
     "gradient_cosine", "stale_gradients", "zero_gradients", "unowned", "frozen", "unmoved", "outside_writes",
-    "step_counter_lag", "evaluating_modules", "bf16_share", "weight_norm", "equal_rows", "equal_tensors",
-    "init_std_max", "future_change", "evaluation_change", "weight_decay", "updates", "input_mean", "input_std",
+    "step_counter_lag", "evaluating_modules", "training_evaluations", "bf16_share", "weight_norm", "equal_rows",
+    "equal_tensors", "init_std_max", "future_change", "evaluation_change", "weight_decay", "updates", "input_mean", "input_std",
     "evaluation_rows_trained", "order_repeats", "neighbour_change", "past_change", "padding_change",
     "target_seen_share", "cost_ms", *INSIDE,
 })  # fmt: skip

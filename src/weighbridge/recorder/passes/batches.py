@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 from weighbridge.diagnosis.fixed_batch import LABELS
 from weighbridge.recorder.channels import Cell, Channel, Watched
@@ -225,14 +226,21 @@ def _hashes(kept: list[torch.Tensor]) -> Iterator[int]:
 class Modes(Channel):
     """How many modules have `training` off in a forward pass with gradients; the most of the step's passes.
 
-    What has parameters and trains none of them may evaluate for good, with all that it holds.
+    What has parameters and trains none of them may evaluate for good, with all that it holds. And how many passes
+    without gradients dropped out or moved running means.
     """
 
-    columns = ("evaluating_modules",)
+    columns = ("evaluating_modules", "training_evaluations")
     every_step = True
 
     _modules: tuple[torch.nn.Module, ...] = ()
     _known: tuple[list[torch.nn.Parameter], list[bool]] | None = None
+
+    def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Count a pass without gradients that differs in training mode."""
+        inside = self.watched.model.modules()
+        trains = any(one.training and (isinstance(one, _NormBase) or getattr(one, "p", 0) > 0) for one in inside)
+        self.found["training_evaluations"] = self.found.get("training_evaluations", 0) + trains
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Count them."""
