@@ -41,8 +41,8 @@ LOOKED_AT = frozenset({
     "labels_active_share", "target_is_next_share", "loss_gradient_scale", "own_loss", "gradient_edit_ratio",
     "gradient_cosine", "stale_gradients", "zero_gradients", "unowned", "frozen", "unmoved", "outside_writes",
     "step_counter_lag", "evaluating_modules", "training_evaluations", "bf16_share", "weight_norm", "equal_rows",
-    "equal_tensors", "init_std_max", "future_change", "evaluation_change", "weight_decay", "updates", "input_mean", "input_std",
-    "evaluation_rows_trained", "order_repeats", "neighbour_change", "past_change", "padding_change",
+    "equal_tensors", "init_std_max", "future_change", "evaluation_change", "weight_decay", "updates", "input_mean",
+    "input_std", "evaluation_rows_trained", "order_repeats", "neighbour_change", "past_change", "padding_change",
     "target_seen_share", "cost_ms", *INSIDE,
 })  # fmt: skip
 # A process drives one device, and the fastest of 2025 does 2e16 operations a second at 4 bits.
