@@ -1,7 +1,5 @@
 """The cards: what gate kinds ask, verifiers measure and words mean. Words and examples: a card decides nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

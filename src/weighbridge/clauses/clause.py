@@ -4,8 +4,6 @@ Neighbouring clauses that come to FAIL form a stage, checked together; what is b
 broken stands elsewhere (`faults`): derived from the limits, so that a clause that was dropped is still missed.
 """
 
-from __future__ import annotations
-
 import abc
 import itertools
 import math

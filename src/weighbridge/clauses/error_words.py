@@ -1,7 +1,5 @@
 """What is said of an error at a capture point: where it lies, what relates it to the truth, what makes the step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 

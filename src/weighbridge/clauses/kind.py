@@ -1,7 +1,5 @@
 """What a gate kind is. A kind judges; it never opens a file, a device or a clock, and it never measures."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar

@@ -3,8 +3,6 @@
 So a weakened judge cannot weaken its own trials: a mutation reads the limits as the contract gave them, and no clause.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`weighbridge amend`: draft sections of a spec from evidence, land them, hold any text against evidence, render."""
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`weighbridge autopsy`: a run before, at and after a step, side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a shell offers after a key, by click's protocol: kinds, contracts, policies, gates, loaded when asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Contracts as they are named to `verify` and `lint`: files, folders of files, and not what a contract judges."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Iterator

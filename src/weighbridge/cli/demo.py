@@ -1,7 +1,5 @@
 """`weighbridge demo`: train, import, compare and verify a small model, each step by a command."""
 
-from __future__ import annotations
-
 import datetime as dt
 import importlib.util
 import sys

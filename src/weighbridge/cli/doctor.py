@@ -1,7 +1,5 @@
 """`weighbridge doctor`: show what this installation and this host can measure, and what each part lacks."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -1,7 +1,5 @@
 """`weighbridge evidence`: verify bundles, show, compare, pack, merge, sign, export and prune them, judge them again."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import sys

@@ -1,7 +1,5 @@
 """`weighbridge explain`: explain any word that the tool prints or reads, from the cards."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import sys

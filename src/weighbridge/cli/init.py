@@ -1,7 +1,5 @@
 """`weighbridge init`: write a first contract, the job that runs it in CI, and what git must know of evidence."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

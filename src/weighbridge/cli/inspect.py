@@ -1,7 +1,5 @@
 """`weighbridge inspect`: show what files contain and what looks wrong in them; writes nothing."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """`weighbridge ledger`: check it, also against an older commit; record bundles; join what diverged; retire a gate."""
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`weighbridge lint`: check contracts for mistakes; measures nothing."""
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 from collections.abc import Iterator, Mapping, Sequence

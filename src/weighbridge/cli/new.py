@@ -1,7 +1,5 @@
 """`weighbridge new`: write the files of a gate kind or a verifier into a checkout; tests fail until they are filled."""
 
-from __future__ import annotations
-
 import keyword
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Options that several verbs share, and the one place where verbs print: in ASCII what the encoding lacks."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import os

@@ -1,7 +1,5 @@
 """`weighbridge report`: draw what bundles came to as one page for a browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

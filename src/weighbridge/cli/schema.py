@@ -1,7 +1,5 @@
 """`weighbridge schema`: print the JSON Schema of contracts, and the page of quantities, from what the code holds."""
 
-from __future__ import annotations
-
 import json
 
 import click

@@ -1,7 +1,5 @@
 """`weighbridge selftest`: judge every example, measure every specimen and run every trial on this machine."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

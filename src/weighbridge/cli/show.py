@@ -1,7 +1,5 @@
 """`weighbridge show`: print a starter contract as it ships, or what any contract comes to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

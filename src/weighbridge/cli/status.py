@@ -1,7 +1,5 @@
 """`weighbridge status`: show the status of every gate, computed from the ledger and the evidence that it names."""
 
-from __future__ import annotations
-
 import datetime as dt
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """`weighbridge watch`: start a command under a witness that judges its run at every row, and verify it at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ s, A and B are read as PEFT writes them, those of embeddings and DoRA's magnitud
 whole stands in the place of the base's. What has another algebra has no rule.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

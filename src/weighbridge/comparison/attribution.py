@@ -1,7 +1,5 @@
 """Try every hypothesis on a tensor that is not as it was meant to be, and count what each gives. Names no winner."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Compare two tensors' bytes at memory speed: equal stretches cost one memcmp, only unequal ones are counted."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import itertools

@@ -4,8 +4,6 @@ Knows no tensor and no file. A pair of dtypes without an exactly rounded convers
 ggml's block types are quantised and read back by gguf's own arithmetic, which is ggml's bit for bit.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 

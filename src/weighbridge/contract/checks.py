@@ -1,7 +1,5 @@
 """What the words of a contract mean together, looked at as plain data, so that a slip in one place hides no other."""
 
-from __future__ import annotations
-
 import graphlib
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence

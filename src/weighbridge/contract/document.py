@@ -1,7 +1,5 @@
 """The structure of a contract as it is written, not its meaning: the source of the reader and of the JSON Schema."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeAlias

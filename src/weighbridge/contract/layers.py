@@ -1,7 +1,5 @@
 """A contract's data with the place of every part: what is found wrong there, and one contract over another."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """From a file to a contract: read strictly, merge over what it extends, fill in parameters, report all problems."""
 
-from __future__ import annotations
-
 import math
 import posixpath
 import re

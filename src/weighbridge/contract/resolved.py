@@ -1,7 +1,5 @@
 """A resolved contract as JSON and back, and its digests: what the judge used, free of YAML, comments and parameters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from weighbridge.core import Contract, LimitsError, build, closed, dataclass, dumps, plain, read, sha256, wrong

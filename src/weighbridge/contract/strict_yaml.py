@@ -1,7 +1,5 @@
 """YAML read strictly, as `spec/contract.md` has it, with the position of every key and value; runs no code."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

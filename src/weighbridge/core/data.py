@@ -1,7 +1,5 @@
 """Find what ships with the tool: folders of contracts, cards, words and templates, and tables beside the code."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any, Final

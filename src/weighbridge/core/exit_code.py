@@ -1,7 +1,5 @@
 """What a process tells its caller: one code from all findings, with fixed precedence, and what excuses a finding."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 

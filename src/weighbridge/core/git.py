@@ -1,7 +1,5 @@
 """Git, asked about the repository around a folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -5,8 +5,6 @@ A field is `name: Annotated[type, Doc(...)]`. Types: bool, int, float, str, an e
 object for anything at all. A field without a default is required.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -1,7 +1,5 @@
 """Files that may be anything, asked about and read: never hang on a FIFO, read a device, or exceed a limit."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import operator

@@ -1,7 +1,5 @@
 """The nouns: what a contract, a measurement, a verdict and a finding are. Floor 1: imports nothing of ours."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Text from outside, shown on one line: nothing moves a cursor, URLs lose user and query. Nothing is looked up."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The project that a command is run in: where it begins, and `.weighbridge/` there, for what nobody commits."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

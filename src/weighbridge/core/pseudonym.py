@@ -1,7 +1,5 @@
 """Names for what evidence must tell apart but never name: an HMAC under a key that its owner alone can read."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """The demo, step by step: each is a command that a person could type, run for real, with the exit code it must have."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Small files to try the commands on: a model, its imports, logs; some of them wrong, as it happens."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """What goes through a model: the output of each block, the hidden units of its feed-forward part, the last norm."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

@@ -4,8 +4,6 @@ A kernel returns weights times values: of values that are the rows of a unit mat
 of 0 it weighs all keys alike that a row may look at, which tells them apart from those that it does not want to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

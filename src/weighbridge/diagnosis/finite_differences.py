@@ -1,7 +1,5 @@
 """Whether a backward pass gives the gradient of its forward pass: central differences of a loss, in float64."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """How a model is called: arguments by place or name, cut to a few rows, and what in them is tokens and targets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 

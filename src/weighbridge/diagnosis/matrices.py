@@ -1,7 +1,5 @@
 """What matrices have become: rows of an embedding that move apart, and largest singular values by power iteration."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

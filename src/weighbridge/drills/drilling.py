@@ -1,7 +1,5 @@
 """Run a drill: train its arms one after the other, judge each, draw its page, and say what had to fire and did."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import statistics

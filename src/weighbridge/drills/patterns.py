@@ -1,7 +1,5 @@
 """Patterns: what the gates said of runs that were diagnosed, and which of them another run looks like."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The drills as data: what each run trains, which one variable it changes, and what the gates must say of it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 The model is one in miniature, built as Qwen3 is: RMS norms, rotated and normed queries and keys, a gated MLP.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """A run for a person to look at: its columns before, at and after a step, and the norms of its layers by step."""
 
-from __future__ import annotations
-
 import bisect
 import math
 import statistics

@@ -3,8 +3,6 @@
 A run that is a folder of ranks stands for each rank, an instance by its name, and as a whole, the instance `ranks`.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Compare checkpoints with their source: the gates of a policy, the evaluation of each import, which it would pass."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

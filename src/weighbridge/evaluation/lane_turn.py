@@ -1,7 +1,5 @@
 """A lane's turn in one `verify`: the gates that it measures, what is sealed of it, and what other lanes say."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bundles in one file: writes a tar of one form, reads zip and tar as hostile, a member at a time, within bounds."""
 
-from __future__ import annotations
-
 import collections
 import io
 import os

@@ -1,7 +1,5 @@
 """Writes that leave the old state or the new one, and reads that nothing on a disk can trick; knows no bundles."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

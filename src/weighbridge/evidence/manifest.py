@@ -1,7 +1,5 @@
 """The files of a bundle: their names, and a manifest of sizes and digests; the folder holds these and nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from typing import TypeAlias

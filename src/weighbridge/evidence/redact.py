@@ -1,7 +1,5 @@
 """Secrets, names and absolute paths taken out of evidence before it is judged; a scan of the whole bundle refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import getpass

@@ -1,7 +1,5 @@
 """The statement of a bundle: an in-toto Statement v1 whose digest is the bundle's id. Exact bytes, one form."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What a figure is: a named number of measured values, and what a message says beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """Figures of the norms of tensors over the steps at which a recorder looked, between layers and of tensors."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

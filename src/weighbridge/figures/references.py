@@ -3,8 +3,6 @@
 A reference is a first value, the one before, another column, another run, a number that was declared, a schedule.
 """
 
-from __future__ import annotations
-
 import bisect
 import heapq
 import math

@@ -1,7 +1,5 @@
 """Figures that compare each sample of a series, or the median of so many in a row, with those before it."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import operator

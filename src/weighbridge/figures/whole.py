@@ -1,7 +1,5 @@
 """Figures of a whole series: its ends, its extremes, its spread; and what is left of what a model loses at first."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math

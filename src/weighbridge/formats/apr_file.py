@@ -1,7 +1,5 @@
 """Read an APR file of version 2, of either generation of dtype codes. No extent in it is believed, no payload read."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 import zlib

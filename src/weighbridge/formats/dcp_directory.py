@@ -1,7 +1,5 @@
 """Read a PyTorch distributed checkpoint without torch: its files must be, byte by byte, what `.metadata` promises."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn

@@ -1,7 +1,5 @@
 """Read a GGUF file's header, or those of all its parts. No count is believed; vocabularies are stepped over."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import struct

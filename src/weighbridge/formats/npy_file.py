@@ -1,7 +1,5 @@
 """Read NumPy's .npy and .npz files where they lie: headers are matched, never evaluated; object arrays are refused."""
 
-from __future__ import annotations
-
 import re
 import struct
 from functools import partial

@@ -1,7 +1,5 @@
 """Read the initializers of an ONNX model where they lie: in it or in plain-named files beside it, without onnx."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 A name that the reader's vocabulary does not hold is refused. Everything is bounded before anything is allocated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, NamedTuple, NoReturn

@@ -1,7 +1,5 @@
 """Read a safetensors header, more strictly than the library, which lets doubled names pass; never the payload."""
 
-from __future__ import annotations
-
 import struct
 from functools import partial
 

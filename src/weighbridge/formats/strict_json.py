@@ -1,7 +1,5 @@
 """Parse a header or index in JSON, refusing what two readers would read in two ways. Reads no file itself."""
 
-from __future__ import annotations
-
 import json
 
 from weighbridge.core import SubjectError, WeighbridgeError, loads

@@ -1,7 +1,5 @@
 """Read a file of torch.save, a ZIP archive or the five pickles and storages of before 1.6; never imports torch."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence

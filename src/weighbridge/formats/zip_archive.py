@@ -1,7 +1,5 @@
 """Find the members of a ZIP archive in place, headers checked against the directory; decompresses nothing."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from typing import NoReturn

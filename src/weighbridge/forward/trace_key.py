@@ -1,7 +1,5 @@
 """How a trace is told from a checkpoint: both are safetensors files. `compare` asks this before all else."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

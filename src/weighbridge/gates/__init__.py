@@ -3,8 +3,6 @@
 Each is imported when it is first asked for. Other packages bring kinds by entry points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

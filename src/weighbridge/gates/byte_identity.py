@@ -1,7 +1,5 @@
 """byte-identity: are the named tensors byte for byte the same, dtype and shape included?"""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 What a reader refuses (extents that overlap, leave a hole, end too soon) is an unreadable subject, and never comes here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 

@@ -3,8 +3,6 @@
 A promise that a program keeps about itself: its exit code, its words, the fields of its JSON, its files.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -5,8 +5,6 @@ states, or what a loader takes where nothing is said; what cannot be compared is
 Two sides of one format are compared key by key, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ An iterator that ran dry goes on with placeholders: losses that stand still, ste
 epochs and coverage are compared with each other, so that a wrap that nobody logged shows in at least one of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any

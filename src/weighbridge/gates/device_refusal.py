@@ -3,8 +3,6 @@
 The other half of no-silent-cpu-fallback: a run that never started cannot have fallen back.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Annotated

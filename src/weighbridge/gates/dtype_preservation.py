@@ -4,8 +4,6 @@ Where content does not follow from the source, the simplest mechanism is named t
 of the same change of dtype; never one from zeros alone.
 """
 
-from __future__ import annotations
-
 import collections
 from typing import Annotated, Any
 

@@ -5,8 +5,6 @@ alone. A point over its limit has DIVERGED, unless what was made from it does no
 another state than the value that was used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase

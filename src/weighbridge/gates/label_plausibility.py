@@ -4,8 +4,6 @@ Weights have zero-centred magnitudes of a few octaves; under a wrong reading of 
 like weights (norms, constants, rotary tables, tiny tensors) cannot be decided so, and is undecided.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple

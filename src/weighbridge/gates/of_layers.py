@@ -1,7 +1,5 @@
 """A kind that is one figure of the norms of tensors within one bound, and what such kinds ask of these norms first."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

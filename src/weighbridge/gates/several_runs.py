@@ -7,8 +7,6 @@
   equal on all at every step is one that was not computed from data of their own.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeAlias, cast

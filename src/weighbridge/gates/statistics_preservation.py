@@ -4,8 +4,6 @@ Of a lossy import no value need be the source's, but its statistics hardly move;
 tensor moves them. What passes is near, and not shown to be the same.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any

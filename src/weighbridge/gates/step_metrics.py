@@ -5,8 +5,6 @@ A constant column is a placeholder and one like noise is invented, required or n
 What the recorder saw as it looked is judged here only where it is required: it has rules of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated

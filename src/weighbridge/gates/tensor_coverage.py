@@ -3,8 +3,6 @@
 Names, numbers of names, dtypes and what the header states of the model: what one file must be, without its source.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -3,8 +3,6 @@
 Bounds are the contract's alone: no figure is normal for every model.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Annotated, Any

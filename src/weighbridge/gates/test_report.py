@@ -1,7 +1,5 @@
 """test-report: did the named tests run, and did each of them pass? One that did not run has shown nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any

@@ -5,8 +5,6 @@ each tensor must reach under its dtypes. A tensor of a format's own fallback (ro
 that repeat the embedding) is accepted as the format declares it, and only with proof.
 """
 
-from __future__ import annotations
-
 import collections
 import enum
 import math

@@ -1,7 +1,5 @@
 """A recorder for a loop under Accelerate: `with Recorder(accelerator, "runs/a", model, optimizer) as rec:`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from weighbridge.integrations.micro_batches import UpdateRecorder, quietly

@@ -1,7 +1,5 @@
 """A callback for the Trainer of Lightning: `Trainer(..., callbacks=[Callback("runs/a")])`."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from typing import Any

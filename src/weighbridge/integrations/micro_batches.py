@@ -1,7 +1,5 @@
 """One row an update, of what a framework tells of its micro-batches; what fails here is an event of the run."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import warnings

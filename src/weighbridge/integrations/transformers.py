@@ -1,7 +1,5 @@
 """A callback for the Trainer of Transformers: `Trainer(..., callbacks=[Callback("runs/a")])`."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Mapping
 from numbers import Real

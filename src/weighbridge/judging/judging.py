@@ -3,8 +3,6 @@
 All that judging again needs: pure functions of decoded evidence. Imports no view, no verifier, no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 

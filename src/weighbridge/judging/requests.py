@@ -1,7 +1,5 @@
 """What a gate asks for: measurements, facts, a host, and what must hold of them; and what it read, for who shows it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """What the newest evidence of a lane that counts says of a gate that another lane needs, or why none counts."""
 
-from __future__ import annotations
-
 import datetime as dt
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Lanes: which job measures which gates, and whose evidence it accepts for others; `weighbridge.toml`."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import fnmatch

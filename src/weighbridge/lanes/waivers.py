@@ -1,7 +1,5 @@
 """Waivers: dated, owned exemptions of one gate from the exit code; no evidence, and printed with what they excuse."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path

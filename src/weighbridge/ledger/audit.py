@@ -1,7 +1,5 @@
 """Whether a ledger is whole: its entries among each other, against their causes, and against an older commit."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What an entry names as its cause: looked up, judged again, and compared, so that no status can be typed."""
 
-from __future__ import annotations
-
 import contextlib
 import posixpath
 import re

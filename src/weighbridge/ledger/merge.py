@@ -1,7 +1,5 @@
 """Bring bundles and ledger entries of another machine into one folder of evidence; what is there is never replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 

@@ -1,7 +1,5 @@
 """Where every gate stands now: computed from ledger, bundles and contracts when it is shown, and never stored."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Bundles recorded in the ledger: what moves, and the entries that need a person's reason."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime

@@ -3,8 +3,6 @@
 Each entry names its parents by digest, which shows every edit and hole but the loss of the newest entry.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta

@@ -4,8 +4,6 @@ Where nothing says it, names map as they are, after one rename, or by a layout t
 rename takes away or puts before only what is listed, and must be the only one that fits.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Head counts are the source's, never the import's own: a permutation with the wrong ones is what has to be found.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """What a GGUF tensor is called whose source name is known: by the gguf package, or as the kinds that a file holds."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

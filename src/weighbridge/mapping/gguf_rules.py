@@ -3,8 +3,6 @@
 Tables that such a file holds and no checkpoint does are computed from the configuration, as the converter does.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Find the one rename after which the names of a source are those of a candidate. Knows only names."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

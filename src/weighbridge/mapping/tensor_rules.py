@@ -4,8 +4,6 @@ A mapping file gives some (`make:`), and `known_layouts.yaml` has others, of lay
 Knows names and shapes only.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -1,7 +1,5 @@
 """What a key of a GGUF header should say: by the other side's own key, the file's tensors, or the model's family."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -3,8 +3,6 @@
 What no field of ours reads is never passed over: across formats it is a row that says why it was not compared. Pure.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ Sources: the defaults of transformers' configuration classes, those of llama.cpp
 what its converter writes of its own, and what it loses, one row a fact.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any

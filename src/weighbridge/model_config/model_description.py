@@ -1,7 +1,5 @@
 """Read what a checkpoint's side says of its model: fields of its configuration, its vocabulary, its chat template."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping

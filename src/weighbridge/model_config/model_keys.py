@@ -1,7 +1,5 @@
 """What a directory, a GGUF header or APR metadata says of each field of its model; null states nothing. Pure."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Recognise weights that are stored packed, by the names in `packings.yaml`, a row a packing. Knows no values."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterator, Mapping

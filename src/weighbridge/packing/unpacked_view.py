@@ -1,7 +1,5 @@
 """Look at a checkpoint with each packed weight, by its name, in place of what is stored of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

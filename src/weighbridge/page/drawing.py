@@ -1,7 +1,5 @@
 """Charts and heatmaps as SVG text: attributes beside classes, so that they read without style."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

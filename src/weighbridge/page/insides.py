@@ -1,7 +1,5 @@
 """Two tabs of a run directory: what happened at the step that a gate names, and what goes on inside the model."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

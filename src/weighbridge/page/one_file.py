@@ -1,7 +1,5 @@
 """The page as one file: template, style and script with their digests in its own content policy."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a page is drawn from: bundles judged again, and run directories that are those which were sealed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A tab of the page and its parts, and in words what the gates that read a picture came to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from weighbridge.core import Outcome, dataclass, singular

@@ -1,7 +1,5 @@
 """The tabs of the page, each a question: what it comes to, its pictures with what judged them, its tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations

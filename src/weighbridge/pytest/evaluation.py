@@ -1,7 +1,5 @@
 """What gates come to under pytest, and how it is shown there; imported when a gate is to be judged."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

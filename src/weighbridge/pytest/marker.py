@@ -4,8 +4,6 @@ A gate, of the kind `test-report`, looks at a report of all marked tests that we
 deselected, expected to fail or never run has shown nothing, and blocks it. Imported when a marked test is collected.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import Counter

@@ -1,7 +1,5 @@
 """The quantities that verifiers measure and judges read: one dataclass each, listed at the end of the file it is in."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Mapping
 

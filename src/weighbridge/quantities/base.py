@@ -1,7 +1,5 @@
 """What a quantity is: the dataclass of its rows or of its record, and the field that names a row's place."""
 
-from __future__ import annotations
-
 import enum
 from typing import Any, TypeVar
 

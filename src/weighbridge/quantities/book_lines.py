@@ -1,7 +1,5 @@
 """The lines of a witness's book, one dataclass a kind of line, and their one form in JSON; `spec/watch.md` has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any

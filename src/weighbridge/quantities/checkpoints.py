@@ -1,7 +1,5 @@
 """What is measured of a checkpoint beside its tensors: its files, and what they say of their model."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """What is measured of a command that was run, and of a report that a runner of tests wrote."""
 
-from __future__ import annotations
-
 import enum
 import shlex
 from collections.abc import Sequence

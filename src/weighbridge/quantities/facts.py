@@ -3,8 +3,6 @@
 Of several runs, two or the ranks of one, each is known by its place, from 0.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from weighbridge.core import Basis, Doc, dataclass

@@ -1,7 +1,5 @@
 """What is measured of two forward passes over the same inputs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from weighbridge.core import Doc, dataclass

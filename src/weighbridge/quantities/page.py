@@ -1,7 +1,5 @@
 """The page of `spec/` that lists every quantity: written from the dataclasses, so that it says what the code holds."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import json

@@ -1,7 +1,5 @@
 """What is measured of the log of a run: its columns, its way through the corpus, and the device that it was on."""
 
-from __future__ import annotations
-
 import enum
 import itertools
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What is measured of tensors: of a checkpoint, of one and the one that it was made of, and over the steps of a run."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias

@@ -1,7 +1,5 @@
 """What a channel of the recorder is: at which moments of a step it looks, in which steps, and what it then knows."""
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Mapping, Sequence

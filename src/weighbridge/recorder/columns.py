@@ -3,8 +3,6 @@
 What goes wrong in the recorder stays out of training, but for a call that could never have worked, at once.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Which checkpoints there are, and SHA-256 of what a run is made of at one: states by name, dtype, shape and bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

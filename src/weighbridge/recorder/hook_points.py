@@ -1,7 +1,5 @@
 """The moments of a training step, seen by hooks that torch offers: no code of the user's is replaced or rewritten."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

@@ -3,8 +3,6 @@
 It draws no random number and moves no tensor. What fails inside it is an event and a warning, unless it is to raise.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import sys

@@ -1,7 +1,5 @@
 """Where a model's work is: bytes of its tensors by device, where a step's ops put their results, what kernels ran."""
 
-from __future__ import annotations
-
 import collections
 import math
 import re

@@ -3,8 +3,6 @@
 Where the disk is full, half a line is taken back and rows wait. Nothing here may block on a device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import itertools

@@ -1,7 +1,5 @@
 """Count what a loader hands out, untouched and in order, and see when it begins again: a wrap where it ran dry."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

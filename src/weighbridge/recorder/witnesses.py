@@ -3,8 +3,6 @@
 One that cannot be asked, or that speaks of another pid, is no witness: the reason is kept in its place, never a number.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A report as that of a test runner, of which each gate on an instance is a test: JUnit XML, and TAP version 14."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What did not pass, at the line of its gate: as SARIF 2.1.0, with gate kinds as rules, and as GitLab Code Quality."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import quote

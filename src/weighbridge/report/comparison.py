@@ -1,7 +1,5 @@
 """A comparison of two checkpoints in words: the worst first, the rest counted by class."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections import Counter

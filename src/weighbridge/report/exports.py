@@ -1,7 +1,5 @@
 """What a bundle came to, for other tools: statements of in-toto and a model card, which cite it; only a PASS passed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The forms of a report, by name: each a function of a module, loaded when asked for; other packages bring more."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A report on GitHub: annotations, which are commands on standard output, and Markdown, for a summary or a comment."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Findings for programs: JSON with the sealed figures and the words beside them, a list of contracts or a line each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Findings on a terminal: a PASS in a line, all else in twelve, what has one cause together, and a table at the end."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections import Counter

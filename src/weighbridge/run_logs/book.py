@@ -1,7 +1,5 @@
 """The book of a witness beside what it watched: whether it stands, and whether it saw these very files."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hmac
 import os

@@ -1,7 +1,5 @@
 """What the columns of a run, float64 `[rows]`, have to do with one another, as plain numbers; no threshold."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -3,8 +3,6 @@
 Only a last line may be torn.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

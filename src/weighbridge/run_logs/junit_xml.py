@@ -1,7 +1,5 @@
 """Read hostile JUnit XML, as cargo, pytest, ctest, go and gradle write it; several documents are one report."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final, NoReturn

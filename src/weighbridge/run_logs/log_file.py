@@ -1,7 +1,5 @@
 """Open what a run was logged to, as UTF-8 in blocks: regular files only. The digest is of the file as it lies there."""
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import os

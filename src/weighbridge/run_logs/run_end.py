@@ -1,7 +1,5 @@
 """How a run ended, as its log and the host tell: ended, early, raised, killed, going or unknown."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Sequence

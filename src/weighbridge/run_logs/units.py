@@ -1,7 +1,5 @@
 """Units of logged columns, and their factors to what standard names promise; contradictions are refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet

@@ -1,7 +1,5 @@
 """Describe tensors on two threads, 1.5 times as fast on two cores as mapped bytes are read without the lock."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """An amendment: front matter and a body of Markdown, as a draft or landed under its digest; what it rests on."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Citations, in the forms of `spec/amendment.md`: what a text says, and where the value behind it stands."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What anybody's Markdown text claims, checked: citations, statuses, counts of gates, sums, logarithms, hypotheses."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence

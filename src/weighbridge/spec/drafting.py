@@ -1,7 +1,5 @@
 """A section drafted from bundles: every figure cited, places for the author's prose, and no number yet."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence

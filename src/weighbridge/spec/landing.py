@@ -1,7 +1,5 @@
 """Landing: a draft becomes a section of the spec, once, where all of it holds; what has landed, checked; the page."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

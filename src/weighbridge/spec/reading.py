@@ -1,7 +1,5 @@
 """A Markdown text cut into its own claims: sentences, list items and rows, without fences, comments and quotations."""
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

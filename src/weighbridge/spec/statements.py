@@ -1,7 +1,5 @@
 """What a sentence says of gates, by id or by number: in any case and order it is true of the ledger, or a problem."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence

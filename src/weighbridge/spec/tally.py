@@ -1,7 +1,5 @@
 """How many gates stand where: folded from a ledger as it is, or as it was when a section landed."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """A folder here, and a regular file, mapped and read in constant memory; never writes, and never waits."""
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os

@@ -1,7 +1,5 @@
 """What every reader asks of a file and of its folder, wherever they are. Names are checked by who takes them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NoReturn, Protocol

@@ -5,8 +5,6 @@ credentials. Each call has its own thread, which the process does not wait for. 
 know one size, and no two threads. Bytes handed out are never overwritten.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import mmap

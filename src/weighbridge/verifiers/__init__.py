@@ -1,7 +1,5 @@
 """The verifiers, by quantity and kinds of subjects, each imported when first needed; other packages bring more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from weighbridge.core import SubjectKind

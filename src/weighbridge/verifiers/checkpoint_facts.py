@@ -1,7 +1,5 @@
 """facts of a checkpoint: what its headers say, counted; costs no look at the payload. Knows no threshold."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 

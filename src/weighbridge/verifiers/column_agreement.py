@@ -1,7 +1,5 @@
 """How far the columns of several runs agree, step by step: of two runs, or of the ranks of one. No judgement."""
 
-from __future__ import annotations
-
 import functools
 import math
 from array import array

@@ -3,8 +3,6 @@
 It runs in a fresh folder and a process group of its own, which is killed at the end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

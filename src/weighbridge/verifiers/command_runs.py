@@ -1,7 +1,5 @@
 """command_runs: run a command, as command_outcome does, once for each list of arguments; may hide accelerators."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ event belongs to the epoch that begins at its step or one beside it; the n-th th
 away, for a loader leaves something over. Batches drawn at random are one row, in which every event is stray.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

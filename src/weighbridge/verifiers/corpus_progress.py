@@ -1,7 +1,5 @@
 """How a run went through its corpus: tokens, coverage, losses that stand still, quick steps, what is lacking."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping

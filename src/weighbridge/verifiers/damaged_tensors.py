@@ -1,7 +1,5 @@
 """Canaries of what compares two checkpoints: another last unit, or other codes where every tensor is packed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """device_evidence: what the recorder's probes of a run found of the device, one row a probe; asks no device itself."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

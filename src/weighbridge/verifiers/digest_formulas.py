@@ -1,7 +1,5 @@
 """Digests that a log states, each held against formulas of the seed, epoch and tokens beside it. Knows no bound."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Literal

@@ -1,7 +1,5 @@
 """Which facts several runs state alike in run.json: two runs, or the ranks of one. No judgement."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Mapping

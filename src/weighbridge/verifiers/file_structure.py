@@ -3,8 +3,6 @@
 One row a file: of the checkpoint, and beside it what another loader would take instead. Readers judge extents.
 """
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Equal content is equal digests, of a JSON file those of what it says. Knows no gate.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Sequence

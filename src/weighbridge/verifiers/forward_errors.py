@@ -4,8 +4,6 @@ The truth at a point is what the reference, widened to float64, makes of the val
 The trusted run is the reference in the candidate's dtype. All start from weights rounded to that dtype. Knows no limit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace

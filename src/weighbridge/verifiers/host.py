@@ -3,8 +3,6 @@
 Asks in another process, so that a driver that hangs or dies is an answer, if torch was built with CUDA or ROCm at all.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

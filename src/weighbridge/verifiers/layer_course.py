@@ -1,7 +1,5 @@
 """What a recorder logged of each tensor (`layers.jsonl`) beside the steps of the same run."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ A value that one side alone states is compared with what a loader takes where no
 the other side's column is empty. `why` says what keeps a field from being compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Blocks and packed weights are decoded, and what a mapping computes is computed first. One row a tensor of either side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The files that a run announced in its events, as they are now: analysis checkpoints, checkpoints, its probes."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

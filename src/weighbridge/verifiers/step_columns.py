@@ -1,7 +1,5 @@
 """Every numeric column of a run: what its cells hold, how its numbers lie, and what they follow from. No judgement."""
 
-from __future__ import annotations
-
 from statistics import median
 
 from weighbridge.core import Fields, Measurement, Rows, SubjectKind, Unmeasured

@@ -1,7 +1,5 @@
 """Every column of a run as a picture shows it: least, median and greatest of neighbouring rows; no spike is lost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress

@@ -1,7 +1,5 @@
 """One column of a run over its steps, as logged: missing cells absent, NaN kept, repeats kept, nothing smoothed."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Mapping

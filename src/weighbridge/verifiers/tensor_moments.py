@@ -3,8 +3,6 @@
 Merged step by step, so that a mean of a billion elements keeps its digits; null where a dtype has no single values.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping

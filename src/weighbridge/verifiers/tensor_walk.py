@@ -1,7 +1,5 @@
 """Walk over the tensors of one checkpoint, once for all quantities that are read off their bytes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias

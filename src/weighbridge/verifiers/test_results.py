@@ -1,7 +1,5 @@
 """test_results: how each test of a report ended, as the runner that wrote it says."""
 
-from __future__ import annotations
-
 from xml.parsers import expat
 
 from weighbridge.core import Basis, Fields, Measurement, SubjectKind, Unmeasured, replace

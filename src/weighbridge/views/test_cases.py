@@ -1,7 +1,5 @@
 """A report of tests as a subject: the bytes that a test runner wrote, and where they are from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final

@@ -1,7 +1,5 @@
 """Write a book: begun before the child, a line at a time, durable where it counts, and sealed when all is over."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import fcntl

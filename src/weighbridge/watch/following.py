@@ -1,7 +1,5 @@
 """Follow the files of a run as they grow: each byte is read once, and what is taken away or replaced is named."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import hashlib

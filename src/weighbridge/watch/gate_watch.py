@@ -1,7 +1,5 @@
 """One gate of a run that goes on: judged row by row where it can be, and by the whole judge before anything counts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

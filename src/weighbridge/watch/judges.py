@@ -1,7 +1,5 @@
 """Judge a run while it goes on: `look` returns what should stop it, and only what the judge of all its rows says."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

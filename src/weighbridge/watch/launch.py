@@ -1,7 +1,5 @@
 """Start the witness under a guard that outlives it, and the child under the witness, standing still until it may go."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

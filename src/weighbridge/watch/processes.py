@@ -1,7 +1,5 @@
 """A child and all that came of it, as /proc has them, and what they work with: devices, programs and libraries."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

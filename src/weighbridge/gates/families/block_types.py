@@ -1,7 +1,5 @@
 """The block types of quantised files: their sizes, what their errors may be, and the mixtures that are made of them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ relation, for its shape shows nothing. A stretch of equal numbers is a placehold
 does not explain it. `spec/run-directory.md` says how often either is named by mistake.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Collection

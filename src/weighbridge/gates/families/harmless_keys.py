@@ -1,7 +1,5 @@
 """Keys that change nothing of what a model computes, with the reason: a difference in one decides nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase

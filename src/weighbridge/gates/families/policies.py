@@ -1,7 +1,5 @@
 """Policies: what a conversion was meant to make, in words, in parts, and tensor by tensor."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What samples are compared with: another column, the same column of a baseline run, or ln V of a known vocabulary."""
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What all kinds share that compare two checkpoints tensor by tensor: dtypes, mechanisms, verdicts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase

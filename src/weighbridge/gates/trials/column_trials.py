@@ -1,7 +1,5 @@
 """How trials break step-metrics, by rules of their own: a weakened rule of the judge cannot weaken them too."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How trials break label-plausibility: bits wrong by exactly one limit, by rules that no judge can weaken."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """How trials break pairs of tensors, by rules of their own: a weakened rule of a judge cannot weaken them too."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Container, Mapping

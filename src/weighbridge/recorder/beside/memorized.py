@@ -4,8 +4,6 @@ They are looked at on a copy of the model that shares its parameters, greedily, 
 are given back: training finds everything as it was.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

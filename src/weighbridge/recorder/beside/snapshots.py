@@ -3,8 +3,6 @@
 One is a file of `ck.analysis.v1`, written in one move. Above its budget none is written, and an event says so.
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import math

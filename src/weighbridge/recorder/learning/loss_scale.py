@@ -4,8 +4,6 @@ A row of it is s (p - onehot) / N for the cross-entropy of N rows times s, so th
 only negative entry, or its only positive one where s is negative.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Equal bits give equal sums anywhere, for whole numbers add up in any order.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable, Sequence

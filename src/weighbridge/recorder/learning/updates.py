@@ -1,7 +1,5 @@
 """What went into an update: the learning rate, gradients as they arrived and as they were used, and updates."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator, Mapping
 from typing import Any

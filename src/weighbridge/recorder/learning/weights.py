@@ -3,8 +3,6 @@
 An update has to move each tensor that has a gradient, and between updates nobody may.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a model is fed, and in which mode: batches and rows that come again or are evaluated, equal tokens, labels."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

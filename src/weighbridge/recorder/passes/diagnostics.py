@@ -3,8 +3,6 @@
 The batch is evaluated on a copy that shares the parameters and nothing else, before the step's first pass.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -4,8 +4,6 @@ They run on a copy of the model that shares its parameters and nothing else, wit
 random numbers back: training finds everything as it was.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import random

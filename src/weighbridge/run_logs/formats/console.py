@@ -5,8 +5,6 @@ between its gaps (`.*`); each part is looked for once, behind the one before. Wi
 and gives nothing back, so that no part is tried in more than one way from one place.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Read CSV logs, nvidia-smi's among them: without a header, columns are named by their place, from "1"."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

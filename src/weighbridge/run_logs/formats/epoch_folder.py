@@ -4,8 +4,6 @@
 one that is missing beside the other leaves a hole.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Find the log in a folder of a framework: a Trainer's out/, or Lightning's version_N/ and those above it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

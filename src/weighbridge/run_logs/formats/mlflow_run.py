@@ -1,7 +1,5 @@
 """Read the folder of one MLflow run: `metrics/NAME` has a line a sample, `meta.yaml` how the run ended."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read MLPerf's `:::MLLOG` lines, wherever they stand in a console's output. A row is a step, as its metadata count."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Find out what a run was logged to, by its bytes where its name does not say it, and read it."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import zlib

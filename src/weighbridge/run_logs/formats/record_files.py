@@ -6,8 +6,6 @@ the exit code that the run came to) lie in blocks of 32 KiB, whole or in fragmen
 dies, or is still at work, leaves a torn record at the end; a sum that is wrong anywhere is damage.
 """
 
-from __future__ import annotations
-
 import operator
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """Read trackio's SQLite database of a project with one run: each row of `metrics` is JSON, at a step."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
