@@ -46,7 +46,13 @@ class Tab:
     @property
     def answer(self) -> str:
         """Return what its gates came to."""
-        return f"{counted(self.judged) or 'No gate asks it.'} {self.more}".strip()
+        return f"{counted(self.judged) or 'No gate asks it.'} {self.says}".strip()
+
+    @property
+    def says(self) -> str:
+        """Return what there is to say, or at least which of its gates failed."""
+        failed = [gate_name(one.row.finding) for one in self.judged if one.outcome is Outcome.FAIL and not one.waits]
+        return self.more or (f"Failed: {', '.join(capped(failed, NAMED))}." if failed else "")
 
 
 def worst(judged: Sequence[Judged]) -> Outcome | None:
@@ -57,7 +63,7 @@ def worst(judged: Sequence[Judged]) -> Outcome | None:
 
 def counted(judged: Sequence[Judged]) -> str:
     """Return how many gates came to what, and what the first of the worst says."""
-    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
+    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look (BLOCKED)"}
     words |= {Outcome.PASS: "passed", Outcome.NOT_APPLICABLE: "not applicable"}
     many = {word: sum(one.outcome is outcome and not one.waits for one in judged) for outcome, word in words.items()}
     many["not judged yet"] = sum(one.waits for one in judged)

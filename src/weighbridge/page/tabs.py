@@ -141,17 +141,37 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
     if layers is None or not layers.steps:
         why = "layers.jsonl was not recorded." if given.run else "No run directory was given: --run DIR draws it."
         return Tab(**named, parts=[Part(caption=why)] if judged or given.run else ())
-    counts = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
-    groups = tuple(f"{name}." for name, count in counts.items() if count)
-    alone = {name: count for name, count in layers.zero.items() if not name.startswith(groups)}
-    dead = {name: count for name, count in (counts | alone).items() if count}
-    said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} recorded steps" for name, count in dead.items()]
+    every, still, rows = len(layers.steps), _still(layers), list[tuple[str, Sequence[float | None]]]()
+    said = [f"{_together(*key, names)} exactly 0 at {key[1]} of {every} recorded steps" for key, names in still.items()]
     more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
+    for name, row in zip(layers.names, layers.grad, strict=True):
+        silent = still.get((name, every), ())  # which the others of its group would hide
+        rows += [(name, row), *([(f"{name}: {len(silent)} of it", (0.0,) * every)] if silent else [])]
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
     caption += "From layers.jsonl of --run, which "
     caption += "the gates above read." if of_tensors else NOT_SEALED
-    picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
+    names, cells = zip(*rows, strict=True)
+    picture = heatmap("gradient norm by layer and step", names, layers.steps, cells)
     return Tab(**named, more=more, parts=(Part(picture=picture, caption=caption), *_bars_of(layers, judged)))
+
+
+def _still(layers: Layers) -> Mapping[tuple[str, int], Sequence[str]]:
+    """Return what gets a gradient of exactly 0: groups, and tensors of one group at as many steps."""
+    counts = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
+    groups, found = tuple(f"{name}." for name, count in counts.items() if count), dict[tuple[str, int], list[str]]()
+    alone = {name: count for name, count in layers.zero.items() if not name.startswith(groups)}
+    for name, count in (counts | alone).items():
+        if count:
+            group = next((one for one in layers.names if name.startswith(f"{one}.")), "")
+            found.setdefault((group, count), []).append(name)
+    return found
+
+
+def _together(group: str, _count: int, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} is"
+    short = capped([name.removeprefix(f"{group}.") for name in names], NAMED)
+    return f"{len(names)} {f'tensors of {group}' if group else 'layers'} ({', '.join(short)}) are"
 
 
 def _bars_of(layers: Layers, judged: Sequence[Judged]) -> Iterator[Part]:
@@ -255,7 +275,7 @@ def _side(dtype: str, shape: Sequence[int]) -> str:
 
 def _changed(given: Sources) -> Tab:
     judged, parts, more = _of(given, "column_agreement", "fact_agreement"), list[Part](), ""
-    answers: list[tuple[float, str]] = []
+    found: list[tuple[float, str, Part]] = []  # at which step, in words, as a picture
     if given.base is not None:
         (here, _), there = given.courses(), courses_of(given.base)
         for name in [name for name in FIRST if name in here and name in there]:
@@ -263,14 +283,16 @@ def _changed(given: Sources) -> Tab:
             said, at = _parting(given, here, there, name)
             marks = [] if at is None else [Mark("hit", f"differs from step {at} on", at)]
             picture = curves(name, promised_unit(name), lines, marks)
-            answers.append((math.inf if at is None else at, f"{name}: {said}"))
-            parts.append(Part(picture=picture, caption=f"{name}: {said} {NOT_JUDGED}"))
+            part = Part(picture=picture, caption=f"{name}: {said} {NOT_JUDGED}")
+            found.append((math.inf if at is None else at, f"{name}: {said}", part))
+        found.sort(key=lambda one: one[0])  # what parts first may be why others do
+        parts += [part for _, _, part in found]
         said_here, said_there = [dict(stated(one.facts)) for one in (given.run, given.base)] if given.run else ({}, {})
         names = [one for one in {**said_there, **said_here} if said_here.get(one) != said_there.get(one)]
         if facts := tuple((one, show(said_there.get(one)), show(said_here.get(one))) for one in names):
             head = ("fact", given.base_name, "this run")
             parts.append(Part(head=head, rows=facts, caption="What the two say of themselves."))
-        more = min(answers)[1] if answers else "No column is in both runs."
+        more = found[0][1] if found else "No column is in both runs."
     pairs = ((one, other) for one, other in combinations(reversed(given.bundles), 2)
              if one.contract.id == other.contract.id and of_the_same(one, other))  # fmt: skip
     if newest := next(pairs, None):
@@ -295,10 +317,10 @@ def _parting(
     exact = one is not None and other is not None
     courses = (zip(course.step, course.least, strict=True) for course in (here[name], there[name]))
     rows = at_both(cells(one), cells(other)) if exact else at_both(*courses)
-    apart = [(math.inf if math.isnan(a - b) else abs(a - b), step) for step, a, b in filter(parts_at, rows)]
-    how = "to the bit" if exact else "to six digits"
+    apart, how = list(filter(parts_at, rows)), "to the bit" if exact else "to six digits"
     if not apart:
         return f"equal to {given.base_name} {how} at every step that both have.", None
-    distance, where = max(apart)
-    said = f"differs from {given.base_name} from step {apart[0][1]} on, equal {how} before; farthest {distance:.4g} "
-    return f"{said}at step {where}.", apart[0][1]
+    distance, where = max((math.inf if math.isnan(a - b) else abs(a - b), step) for step, a, b in apart)
+    step, mine, theirs = apart[0]
+    said = f"differs from {given.base_name} from step {step} on, where it is {short(mine)}, not {short(theirs)}; "
+    return f"{said}equal {how} before; farthest {distance:.4g} at step {where}.", step
