@@ -266,6 +266,11 @@ def test_paths_of_the_base_stay_what_they_are(tmp_path: Path) -> None:
     assert load_contract(tmp_path / "child.yaml").contract.subjects["run"].path == "shared/runs/a"
 
 
+def test_a_base_may_have_no_gates(tmp_path: Path) -> None:
+    gates, subjects = BASE[BASE.index("gates:") :], "subjects:\n  run: {kind: run}\n"
+    assert loaded(tmp_path, f"{CHILD}{subjects}{gates}", BASE[: BASE.index("gates:")]).contract.gates[0].id == "G-1"
+
+
 def test_a_shipped_contract_can_be_extended(tmp_path: Path) -> None:
     contract = loaded(tmp_path, CHILD.replace("base.yaml", "builtin:checkpoint-import")).contract
     assert (contract.id, contract.gates[0].id) == ("child", "GATE-IMPORT-001")

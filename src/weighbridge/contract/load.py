@@ -157,7 +157,7 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
 
 def _strangers(base: Layered, child: Layered, extends: str) -> Iterator[Found]:
     """Yield the gates without a kind that the contract below has not: their ids are misspelt."""
-    ids, mine = [str(gate["id"]) for gate in base.data["gates"]], child.data.get("gates")
+    ids, mine = [str(gate["id"]) for gate in base.data.get("gates", ())], child.data.get("gates")
     for index, gate in enumerate(mine if isinstance(mine, list) else ()):
         if isinstance(gate, dict) and "kind" not in gate and (name := str(gate.get("id"))) not in ids:
             what = f"{extends} has no gate {name!r}{nearest(name, ids)}"
