@@ -437,7 +437,7 @@ def test_where_two_sides_part_is_said_above_the_picture_with_the_limit_of_that_p
     )
     sides = ("--subject", f"reference={models}:reference", "--subject", f"candidate={tmp_path}/scaled.py:candidate")
     page = Page(drawn(cli, sealed(cli, "builtin:forward-parity", "--gate", "GATE-PARITY-001", *sides)))
-    (first,) = re.findall(r"Of 1 gate: 1 failed\. First at (\S+)\. ", page.text)
+    (first,) = re.findall(r"Of 1 gate: 1 failed\. First at (\S+): error \d\S*, limit \d\S*\. ", page.text)
     assert re.search(re.escape(first[-33:]) + r" \d\S*, first point that parts, its limit \d", page.text)
 
 

@@ -51,8 +51,9 @@ class Tab:
     @property
     def says(self) -> str:
         """Return what there is to say, or at least which of its gates failed."""
-        failed = [gate_name(one.row.finding) for one in self.judged if one.outcome is Outcome.FAIL and not one.waits]
-        return self.more or (f"Failed: {', '.join(capped(failed, NAMED))}." if failed else "")
+        failed = [one.row for one in self.judged if one.outcome is Outcome.FAIL and not one.waits]
+        said = [f"{gate_name(row.finding)} ({row.title})" for row in failed]
+        return self.more or (f"Failed: {', '.join(capped(said, NAMED))}." if said else "")
 
 
 def worst(judged: Sequence[Judged]) -> Outcome | None:

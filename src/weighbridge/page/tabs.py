@@ -146,7 +146,7 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
     more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
     for name, row in zip(layers.names, layers.grad, strict=True):
         silent = still.get((name, every), ())  # which the others of its group would hide
-        rows += [(name, row), *([(f"{name}: {len(silent)} of it", (0.0,) * every)] if silent else [])]
+        rows += [(name, row), *([(f"{name}, {len(silent)} dead", (0.0,) * every)] if silent else [])]
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
     caption += "From layers.jsonl of --run, which "
     caption += "the gates above read." if of_tensors else NOT_SEALED
@@ -170,7 +170,7 @@ def _still(layers: Layers) -> Mapping[tuple[str, int], Sequence[str]]:
 def _together(group: str, _count: int, names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"{names[0]} is"
-    short = capped([name.removeprefix(f"{group}.") for name in names], NAMED)
+    short = capped([name.removeprefix(f"{group}.") for name in names], PICTURES)
     return f"{len(names)} {f'tensors of {group}' if group else 'layers'} ({', '.join(short)}) are"
 
 
@@ -214,8 +214,11 @@ def _parity(given: Sources) -> Tab:
         if isinstance(item, Measurement):
             rows = sorted(rows_of(item, ForwardError), key=lambda row: row.order)
             parts.append(_waterfall(one, rows))
-            wrong = {offence.place for offence in one.row.finding.verdict.offences}
-            first += [f"First at {row.point}." for row in rows if row.point in wrong][:1]
+            wrong = {offence.place: dict[str, Any](offence.figures) for offence in one.row.finding.verdict.offences}
+            at = next((row.point for row in rows if row.point in wrong), "")
+            sized = "error" in wrong.get(at, {})
+            size = f": error {wrong[at]['error']:.3g}, limit {wrong[at]['limit']:.3g}" if sized else ""
+            first += [f"First at {at}{size}."] if at else []
     more = " ".join(dict.fromkeys(first))
     return Tab(id="parity", question="Where do the two sides part?", judged=judged, more=more, parts=parts)
 
@@ -320,7 +323,7 @@ def _parting(
     apart, how = list(filter(parts_at, rows)), "to the bit" if exact else "to six digits"
     if not apart:
         return f"equal to {given.base_name} {how} at every step that both have.", None
-    distance, where = max((math.inf if math.isnan(a - b) else abs(a - b), step) for step, a, b in apart)
-    step, mine, theirs = apart[0]
-    said = f"differs from {given.base_name} from step {step} on, where it is {short(mine)}, not {short(theirs)}; "
-    return f"{said}equal {how} before; farthest {distance:.4g} at step {where}.", step
+    far = {step: math.inf if math.isnan(a - b) else abs(a - b) for step, a, b in apart}
+    where, (step, mine, theirs) = max(far, key=lambda one: far[one]), apart[0]
+    said = f"differs from step {step} on, where it is {short(mine)} here and {short(theirs)} in {given.base_name}; "
+    return f"{said}equal {how} before; farthest {far[where]:.4g} at step {where}.", step
