@@ -7,7 +7,7 @@ import click
 from weighbridge.cli.contracts import contracts_named
 from weighbridge.cli.options import BUNDLE, PATH, Paths, Texts, repeated, settings, tell, verb
 from weighbridge.core import UsageError, printable
-from weighbridge.evidence.disk import disk_error, replace_file
+from weighbridge.evidence.disk import disk_errors, replace_file
 
 CONTRACT = "builtin:training-run"
 EXAMPLES = ("BUNDLE --run runs/b --base runs/a", "--run runs/b --live")
@@ -53,8 +53,6 @@ def command(
     from weighbridge.page.sources import sources
 
     data = page(sources(bundles, run, base))
-    try:
+    with disk_errors("the page", output):
         replace_file(output, data)
-    except OSError as problem:
-        raise disk_error(problem, "the page", output) from None
     tell([printable(f"{output}: {len(data):,} bytes, {len(bundles)} bundle{'s' * (len(bundles) > 1)} judged again")])

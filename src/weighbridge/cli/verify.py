@@ -20,7 +20,7 @@ from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract,
 from weighbridge.core import ExitCode, UsageError, nearest, printable
 from weighbridge.core.project import LOCAL, local
 from weighbridge.evaluation.verification import ContractResult, UnsealedError, VerifyRequest, code_of, verify
-from weighbridge.evidence.disk import disk_error, make_folders, replace_file
+from weighbridge.evidence.disk import disk_errors, make_folders, replace_file
 from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
@@ -149,10 +149,8 @@ def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
             raise UsageError("report-form", what, remedy="give each its own file")
         files[path] = form
     for path in files:
-        try:
+        with disk_errors("the folder of the report", path.parent):
             make_folders(path.parent)
-        except OSError as problem:
-            raise disk_error(problem, "the folder of the report", path.parent) from None
     return files
 
 
@@ -160,10 +158,8 @@ def _write(path: Path, data: bytes) -> None:
     if path == STDOUT:
         tell(data.decode(errors="replace").rstrip("\n").split("\n"), whole=True)
         return
-    try:
+    with disk_errors("the report", path):
         replace_file(path, data)
-    except OSError as problem:
-        raise disk_error(problem, "the report", path) from None
 
 
 def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest, **shown: Any) -> Iterator[str]:

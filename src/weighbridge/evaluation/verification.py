@@ -25,7 +25,7 @@ from weighbridge.core.project import LOCAL, in_project, make_local
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft, seal
-from weighbridge.evidence.disk import digest_regular, disk_error
+from weighbridge.evidence.disk import digest_regular, disk_errors
 from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
 from weighbridge.lanes.waivers import Waivers, demand_places
@@ -247,10 +247,8 @@ def keep(
         companions=companions,
     )
     if folder.name == LOCAL:
-        try:
+        with disk_errors("the bundle", folder):
             make_local(folder)
-        except OSError as problem:
-            raise disk_error(problem, "the bundle", folder) from None
     return seal(draft, folder / BUNDLES, redactor)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from weighbridge.core import SubjectError, UsageError, dumps, exists, lexists, loads, sha256
 from weighbridge.core.local_files import OWN, read_regular_file
 from weighbridge.core.pseudonym import passing_key, seal_of
-from weighbridge.evidence.disk import digest_regular, disk_error, replace_file, sync_folder
+from weighbridge.evidence.disk import digest_regular, disk_errors, replace_file, sync_folder
 from weighbridge.evidence.redact import own_key
 from weighbridge.quantities.book_lines import BOOK, FOLDER, SCHEMA, SEAL, STOPPED, FileState, Line, Note, Release
 from weighbridge.run_logs.book import read_book
@@ -130,7 +130,7 @@ def begin_book(run: Path, *, resume: bool) -> Book:
     if there and not resume:
         remedy = "name another, or add a segment to its book by --resume"
         raise UsageError("run-exists", "is there already", where=str(there), remedy=remedy)
-    try:
+    with disk_errors("the book", folder):
         if not exists(folder):
             run.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
@@ -140,8 +140,6 @@ def begin_book(run: Path, *, resume: bool) -> Book:
             earlier = read_book(run)
             book = Book(folder, len(earlier.segments) + 1)
             doubt = earlier.why or _changed(run, earlier.segments[-1].end.files)
-    except OSError as problem:
-        raise disk_error(problem, "the book", folder) from None
     book.unsealed = doubt
     return book
 
@@ -168,7 +166,7 @@ def release(run: Path, reason: str) -> None:
         raise UsageError("not-stopped", "no gate stopped this run", where=str(run), remedy=remedy)
     earlier = read_book(run)
     content = loads(read_regular_file(at, MAX_STOP, SubjectError), where=str(at))
-    try:
+    with disk_errors("the book", book_of(run)):
         book = Book(book_of(run), max(len(earlier.segments), 1))
         book.add(Release(reason=reason, stop=content), durable=True)
         if book.problem:
@@ -177,5 +175,3 @@ def release(run: Path, reason: str) -> None:
             book.seal()
         at.unlink()
         book.close()
-    except OSError as problem:
-        raise disk_error(problem, "the book", book_of(run)) from None
