@@ -26,8 +26,9 @@ from weighbridge.core.model import (
     SubjectDecl,
     SubjectKind,
 )
+from weighbridge.evaluation.runner import as_sealed
 from weighbridge.evidence.bundle import BundleDraft
-from weighbridge.evidence.redact import Redactor, redact_measured
+from weighbridge.evidence.redact import Redactor
 from weighbridge.evidence.statement import BoundSubject, Tool
 from weighbridge.gates import KINDS
 from weighbridge.judging.judging import judge_contract
@@ -135,7 +136,7 @@ def draft(
 ) -> BundleDraft:
     given = given or contract()
     raw = measured if measured is not None else {PAIRS: pairs(pair("a"), pair("b"))}
-    settled = {key: redact_measured(item, redactor) for key, item in raw.items()}
+    settled = {key: as_sealed(item, redactor) for key, item in raw.items()}
     instances = {item.id: ("default",) for item in given.gates}
     base = BundleDraft(
         contract=given,

@@ -17,7 +17,7 @@ from weighbridge.core.canonical import dumps
 from weighbridge.core.errors import BundleError
 from weighbridge.core.model import CanaryResult, Measurement, Rows
 from weighbridge.core.pseudonym import keyed
-from weighbridge.evaluation.runner import EvaluationSession
+from weighbridge.evaluation.runner import EvaluationSession, as_sealed
 from weighbridge.evidence.redact import (
     ABSOLUTE,
     ADDRESS,
@@ -25,7 +25,6 @@ from weighbridge.evidence.redact import (
     host_pseudonym,
     own_key,
     redact_json,
-    redact_measured,
     redactor_here,
     rules,
     scan,
@@ -234,7 +233,7 @@ def test_two_keys_that_become_one_are_refused() -> None:
 
 def test_a_measurement_is_redacted_before_it_is_judged() -> None:
     item = drafts.pairs(drafts.pair("/home/ada/model.layer"))
-    clean: Any = redact_measured(item, ADA)
+    clean: Any = as_sealed(item, ADA)
     assert isinstance(clean, Measurement)
     assert isinstance(clean.value, Rows)
     assert clean.value.places() == ("${HOME}/model.layer",)
@@ -242,7 +241,7 @@ def test_a_measurement_is_redacted_before_it_is_judged() -> None:
 
 def test_a_series_passes_through_redaction_bit_for_bit() -> None:
     item: Any = drafts.series()
-    clean: Any = redact_measured(item, ADA)
+    clean: Any = as_sealed(item, ADA)
     assert clean.value.value.tobytes() == item.value.value.tobytes()
 
 

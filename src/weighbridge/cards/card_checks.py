@@ -1,7 +1,5 @@
 """Show that the tool works here: examples judged, specimens measured, passes falsified, as an evaluation does it."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util
@@ -141,7 +139,7 @@ def _unwritten(words: Mapping[str, object]) -> Iterator[str]:
     return (f"nothing is written for {word!r}" for word, written in words.items() if not written)
 
 
-def _unshown(card: GateCard, judged: Sequence[tuple[Example, model.Verdict]]) -> Iterator[str]:
+def _unshown(card: GateCard, judged: "Sequence[tuple[Example, model.Verdict]]") -> Iterator[str]:
     """Yield the codes that no example comes to or whose words none demands, and the outcomes that none shows."""
     for code in ("pass", *card.codes):
         shown = [example for example, verdict in judged if code in {verdict.code, *(o.code for o in verdict.offences)}]
@@ -154,7 +152,7 @@ def _unshown(card: GateCard, judged: Sequence[tuple[Example, model.Verdict]]) ->
     yield from (f"no example is {outcome}" for outcome in missing)
 
 
-def _untried(kind: Kind[Any], judged: Sequence[tuple[Example, model.Verdict]]) -> Iterator[str]:
+def _untried(kind: Kind[Any], judged: "Sequence[tuple[Example, model.Verdict]]") -> Iterator[str]:
     """Yield each bound of a limit that no example stands on, or that none lies just beyond."""
     bounds = {(doc.must, name) for example, _ in judged for doc, name, _ in bounding(example.limits) if doc.must}
     for must, name in sorted(bounds):
@@ -168,7 +166,7 @@ def _untried(kind: Kind[Any], judged: Sequence[tuple[Example, model.Verdict]]) -
         yield from (f"no example lies {where} {name} ({must})" for where in ("on", "beyond") if where not in shown)
 
 
-def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: model.Verdict) -> Iterator[str]:
+def _differs(card: GateCard, kind: Kind[Any], example: "Example", verdict: model.Verdict) -> Iterator[str]:
     if verdict.outcome is not example.outcome:
         yield f"came to {verdict.outcome} ({verdict.code}), not {example.outcome}"
     said = render(card, verdict)
@@ -258,7 +256,7 @@ class Example:
     shared: bool  # of a family, not of the card
 
 
-def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
+def examples(card: GateCard, kind: Kind[Any]) -> "Iterator[Example]":
     """Yield the examples of a card and of its families, or raise `card` for one that kind or quantity refuses.
 
     What all start from (`given`) is said once, and each says only what is otherwise:
@@ -286,7 +284,7 @@ def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
 
 def _examples(
     card: GateCard, kind: Kind[Any], given: Mapping[str, Any], bodies: Sequence[Mapping[str, Any]], *, shared: bool
-) -> Iterator[Example]:
+) -> "Iterator[Example]":
     for body in bodies:
         outcome = next((outcome for outcome in model.Outcome if outcome in body), None)
         if outcome is None:

@@ -12,19 +12,7 @@ from weighbridge.cards.words import fill
 from weighbridge.cli.options import Texts, as_json, print_json, progress, tell, verb
 from weighbridge.core import ExitCode, Fields, Json, Outcome, Severity, SubjectKind, UsageError, plain, printable
 from weighbridge.core.frozen import dataclass
-from weighbridge.evaluation.inspection import (
-    MODEL,
-    Beside,
-    CheckpointReport,
-    Inspection,
-    Part,
-    beside,
-    first_values,
-    inspect,
-    look_at,
-    parts_of,
-    run_in,
-)
+from weighbridge.evaluation import inspection
 from weighbridge.gates.label_plausibility import OK, UNDECIDED
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.report import NAMED, capped, finding_text, verdict_lines
@@ -69,12 +57,12 @@ def command(
     if len(files) > 2 or (others and values is not None):
         raise UsageError("two-files", "two runs at most are looked at together", remedy="leave the others out")
     with progress() as show:
-        parts = [] if others else parts_of(file)
-        looked = list(look_at(parts, verdict_lines, show, headers=headers, moments=everything))
+        parts = [] if others else inspection.parts_of(file)
+        looked = list(inspection.look_at(parts, verdict_lines, show, headers=headers, moments=everything))
         how: Any = {"headers": headers, "moments": everything, "progress": show}
-        targets = [] if parts else list(map(run_in, files)) if others else [file]
-        found = [inspect(one, verdict_lines, **how) for one in targets]
-    two = beside(found[0], found[1]) if others else None
+        targets = [] if parts else list(map(inspection.run_in, files)) if others else [file]
+        found = [inspection.inspect(one, verdict_lines, **how) for one in targets]
+    two = inspection.beside(found[0], found[1]) if others else None
     if as_json and (parts or two):
         each = {"parts": list(map(_part_json, looked))} if parts else {"runs": list(map(_document, found))}
         print_json({"file": list(files), **each, **({"beside": plain(two)} if two else {})})
@@ -86,13 +74,13 @@ def command(
         *said, again = lines or lines_of(found[0], everything=everything)
         tell(said)
         tell([again], whole=True)  # to be copied
-    looked = looked or [Part(name=one.target, target=one.target, found=one) for one in found]
+    looked = looked or [inspection.Part(name=one.target, target=one.target, found=one) for one in found]
     if strict:
         sys.exit(_strict(looked))
 
 
 def _show_values(file: str, values: tuple[int, str], *, as_json: bool) -> None:
-    decoded = first_values(file, *values)
+    decoded = inspection.first_values(file, *values)
     if as_json:
         print_json({"file": file, "values": decoded})
     for name, row in decoded.items() if not as_json else ():
@@ -101,7 +89,7 @@ def _show_values(file: str, values: tuple[int, str], *, as_json: bool) -> None:
         tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
 
 
-def _document(found: Inspection) -> dict[str, Json]:
+def _document(found: inspection.Inspection) -> dict[str, Json]:
     document: dict[str, Json] = {
         "file": found.target, "kind": found.kind, "facts": found.facts, "table": found.table
     }  # fmt: skip
@@ -112,12 +100,12 @@ def _document(found: Inspection) -> dict[str, Json]:
     return document
 
 
-def _part_json(part: Part) -> dict[str, Json]:
+def _part_json(part: inspection.Part) -> dict[str, Json]:
     refused = {"refused": {"code": part.refused.code, "what": part.refused.what}} if part.refused else {}
     return {"name": part.name, "says": part.says, **refused, **(_document(part.found) if part.found else {})}
 
 
-def _strict(parts: Sequence[Part]) -> ExitCode:
+def _strict(parts: Sequence[inspection.Part]) -> ExitCode:
     """Return whether something looks wrong in any part, and whether each of them could be looked at."""
     refused = any(part.refused and part.refused.code != "several-runs" for part in parts)
     found = [part.found for part in parts if part.found]
@@ -128,7 +116,7 @@ def _strict(parts: Sequence[Part]) -> ExitCode:
     return ExitCode.PASSED if looked else ExitCode.BLOCKED
 
 
-def _was_looked_at(found: Inspection) -> bool:
+def _was_looked_at(found: inspection.Inspection) -> bool:
     """Return whether a checkpoint's values were, or a log's steps and their loss, by the first of its gates."""
     if found.judged is None:
         return bool(found.report and found.report.tensors)
@@ -150,7 +138,7 @@ class Wrong:
 Seen: TypeAlias = tuple[list[str], list[Wrong]]  # what could not be told of a part, and what looks wrong in it
 
 
-def lines_of(found: Inspection, *, everything: bool) -> Iterator[str]:
+def lines_of(found: inspection.Inspection, *, everything: bool) -> Iterator[str]:
     """Yield all that one file shows: of a checkpoint in twelve lines, unless everything is asked for."""
     run = found.kind is SubjectKind.RUN
     first = [click.style(printable(f"{found.target}: {found.kind}"), bold=True)]
@@ -160,7 +148,7 @@ def lines_of(found: Inspection, *, everything: bool) -> Iterator[str]:
         first.append(f"  {', '.join(f'{name} {_fact(fact)}' for name, fact in found.facts.items())}")
     first += _dtypes(found.report) if found.report and found.report.tensors else ()
     nothing = EMPTY if found.report and not found.report.tensors else "nothing"
-    of = Part(name="", target=found.target, found=found)
+    of = inspection.Part(name="", target=found.target, found=found)
     last = [*_passed(found, everything=everything), *_ended([(of, _seen(of, everything=everything))], nothing)]
     wide = min(max([17, *map(len, found.table)]), WIDEST) + 1
     named = ({**one, "name": name.ljust(wide)} for name, one in found.table.items())
@@ -172,7 +160,7 @@ def lines_of(found: Inspection, *, everything: bool) -> Iterator[str]:
     yield from last
 
 
-def lines_of_parts(target: str, parts: Sequence[Part], *, everything: bool) -> Iterator[str]:
+def lines_of_parts(target: str, parts: Sequence[inspection.Part], *, everything: bool) -> Iterator[str]:
     """Yield what a folder of training shows: a line a part, then what looks wrong in any, and the last good one."""
     yield click.style(printable(f"{target}: a folder of training, {len(parts)} parts"), bold=True)
     width = max(len(part.name) for part in parts)
@@ -180,7 +168,7 @@ def lines_of_parts(target: str, parts: Sequence[Part], *, everything: bool) -> I
     good, bad = "", False
     for part, (_, wrong) in seen:
         yield f"  {printable(part.name):<{width}}  {_part(part)}"
-        if part.name != MODEL and not part.says and (part.found is None or part.found.judged is None):
+        if part.name != inspection.MODEL and not part.says and (part.found is None or part.found.judged is None):
             bad = bad or bool(wrong)
             good = good if bad else part.name
     if bad and good:
@@ -188,7 +176,7 @@ def lines_of_parts(target: str, parts: Sequence[Part], *, everything: bool) -> I
     yield from _ended(seen, whole=target if any(part.found and part.found.judged for part in parts) else "")
 
 
-def lines_of_two(both: Sequence[Inspection], found: Beside) -> Iterator[str]:
+def lines_of_two(both: Sequence[inspection.Inspection], found: inspection.Beside) -> Iterator[str]:
     """Yield where two runs part, what looks wrong in each, and last which one ends worse."""
     names = [printable(one.target) for one in both]
     yield click.style(f"{', '.join(names)}: two runs", bold=True)
@@ -202,7 +190,7 @@ def lines_of_two(both: Sequence[Inspection], found: Beside) -> Iterator[str]:
         step, side = found.above
         yield f"  loss, for good     {names[side > 0]} is above the other from step {step} on"
     worse = found.worse or 0
-    parts = [Part(name=one.target, target=one.target, found=one) for one in (both[worse], both[1 - worse])]
+    parts = [inspection.Part(name=one.target, target=one.target, found=one) for one in (both[worse], both[1 - worse])]
     *last, again = _ended([(part, _seen(part, everything=False)) for part in parts])
     yield from last
     yield f"  worse              {'neither' if found.worse is None else f'{names[worse]}: {found.by}'}"
@@ -211,7 +199,7 @@ def lines_of_two(both: Sequence[Inspection], found: Beside) -> Iterator[str]:
     yield again
 
 
-def _seen(part: Part, *, everything: bool) -> Seen:
+def _seen(part: inspection.Part, *, everything: bool) -> Seen:
     """Return what could not be told of a part, and what looks wrong in it."""
     before, found = f"{printable(part.name)}: " if part.name else "", part.found
     if part.refused is not None:
@@ -240,7 +228,7 @@ def _seen(part: Part, *, everything: bool) -> Seen:
     return list(dict.fromkeys(unknown)), wrong
 
 
-def _tensors(report: CheckpointReport, before: str, *, everything: bool) -> Iterator[Wrong]:
+def _tensors(report: inspection.CheckpointReport, before: str, *, everything: bool) -> Iterator[Wrong]:
     """Yield what looks wrong of each code: the first place and how many more there are, or all places."""
     for code in dict.fromkeys(one["code"] for one in report.findings):
         says = [before + one["says"] for one in report.findings if one["code"] == code]
@@ -249,7 +237,7 @@ def _tensors(report: CheckpointReport, before: str, *, everything: bool) -> Iter
         yield Wrong(grave=(False, code not in NOT_FINITE, True), lines=lines, places=len(says))
 
 
-def _ended(seen: Sequence[tuple[Part, Seen]], nothing: str = "nothing", *, whole: str = "") -> Iterator[str]:
+def _ended(seen: Sequence[tuple[inspection.Part, Seen]], nothing: str = "nothing", *, whole: str = "") -> Iterator[str]:
     """Yield what could not be told, what looks wrong, the worst first and no line twice, and where to look next."""
     if unknown := [line for _, (left, _) in seen for line in left]:
         yield f"  could not be told  {len(unknown)}"
@@ -277,7 +265,7 @@ def _ended(seen: Sequence[tuple[Part, Seen]], nothing: str = "nothing", *, whole
     yield f"  next               weighbridge verify builtin:{kind} --subject {printable(subject)}{only}"
 
 
-def _part(part: Part) -> str:
+def _part(part: inspection.Part) -> str:
     if part.found is None:
         return printable(part.says) if part.refused is None else "not read"
     fact = {name: _fact(one) for name, one in part.found.facts.items()}
@@ -297,7 +285,7 @@ def _fact(fact: Any, *, basis: bool = False) -> str:
     return f"{said}  ({fact.get('basis')}{contradicted})" if basis else said + contradicted
 
 
-def _dtypes(report: CheckpointReport) -> Iterator[str]:
+def _dtypes(report: inspection.CheckpointReport) -> Iterator[str]:
     for how, many in report.packed.items():
         yield f"  packed weights     {many} by {printable(how)}"
     if report.labels["decided"] or not report.packed:  # codes and scales are nothing that this could be told of
@@ -315,7 +303,7 @@ def _dtypes(report: CheckpointReport) -> Iterator[str]:
     yield fill("  precision          {precision}", report.labels)
 
 
-def _passed(found: Inspection, *, everything: bool) -> Iterator[str]:
+def _passed(found: inspection.Inspection, *, everything: bool) -> Iterator[str]:
     if (judged := found.judged) is None:
         return
     absent = [one for one in judged.findings if one.verdict.outcome is Outcome.NOT_APPLICABLE]

@@ -1,7 +1,5 @@
 """What makes judging impossible. A verdict is a value; only these are raised, and each ends in one clear message."""
 
-from __future__ import annotations
-
 import sys
 
 from weighbridge.core.printable import printable
@@ -35,7 +33,7 @@ class ContractError(WeighbridgeError):
 
     exit_code = 2
 
-    def __init__(self, code: str, what: str, *, problems: tuple[ContractError, ...] = (), **said: str) -> None:
+    def __init__(self, code: str, what: str, *, problems: "tuple[ContractError, ...]" = (), **said: str) -> None:
         super().__init__(code, what, **said)
         self.problems = problems or (self,)
 

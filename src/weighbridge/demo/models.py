@@ -3,8 +3,6 @@
 `weighbridge demo` copies this file beside the checkpoints; each function is a subject of `builtin:forward-parity`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Train a small byte-level GPT on text that every machine has, recorded: `python -m weighbridge.demo.train FOLDER`."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One evaluation of a batch, and all that is looked at in it; losses of its places in float64, by class."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -68,7 +66,7 @@ class Moments:
         """Return the deviation of a sample; NaN of fewer than two values."""
         return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else math.nan
 
-    def merged(self, other: Moments) -> Moments:
+    def merged(self, other: "Moments") -> "Moments":
         """Return the moments of both together; nothing is added by none."""
         if not self.count or not other.count:
             return self if self.count else other
@@ -77,7 +75,7 @@ class Moments:
         return Moments(count, self.mean + apart * other.count / count, squares)
 
 
-def moments(values: torch.Tensor) -> Moments:
+def moments(values: torch.Tensor) -> "Moments":
     """Return the moments of values, in float64 and in two passes."""
     wide = values.detach().double()
     if not wide.numel():
@@ -94,7 +92,7 @@ def losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.cat([of_each(some.double(), wanted.long()) for some, wanted in parts])
 
 
-def by_class(found: torch.Tensor, labels: torch.Tensor, classes: torch.Tensor) -> dict[int, Moments]:
+def by_class(found: torch.Tensor, labels: torch.Tensor, classes: torch.Tensor) -> "dict[int, Moments]":
     """Return the moments of the losses of each class, over the places that count; `classes` is one for each place."""
     counted, classes = labels != IGNORED, classes.to(labels.device)
     return {int(kind): moments(found[counted & (classes == kind)]) for kind in torch.unique(classes).tolist()}

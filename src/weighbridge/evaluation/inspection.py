@@ -1,7 +1,5 @@
 """Look at checkpoints and run logs by themselves: what values alone show, part by part, and two runs side by side."""
 
-from __future__ import annotations
-
 import fnmatch
 import math
 import re
@@ -63,7 +61,7 @@ class Inspection:
     kind: SubjectKind
     facts: Fields
     table: Mapping[str, Fields]
-    report: CheckpointReport | None
+    report: "CheckpointReport | None"
     judged: Evaluation | None = None  # of a run: what holds of every training, by the gates that ship
 
 
@@ -189,7 +187,7 @@ class CheckpointReport:
     tensors: Mapping[str, Fields]
 
 
-def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool = False) -> CheckpointReport:
+def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool = False) -> "CheckpointReport":
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
     files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
     instruments = [one.VERIFIER for one in (tensor_bits, tensor_health, *([tensor_moments] if moments else []))]

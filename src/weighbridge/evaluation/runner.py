@@ -101,7 +101,7 @@ class EvaluationSession:
             nbytes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}
             digests = dict(zip(nbytes, threads.map_in_order(lambda key: views[key].digest(), nbytes), strict=True))
             canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
-        measured = {key: _as_sealed(item, redactor) for key, item in self.measured.items()}
+        measured = {key: as_sealed(item, redactor) for key, item in self.measured.items()}
         self.progress("judging")
         origins = {item.key: origin(item, views[item.key]) for item in self.bound if item.key in views}
         return Evaluation(
@@ -262,7 +262,7 @@ def lay_canary(
     return model.CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
 
 
-def _as_sealed(item: model.Measured, redactor: Redactor | None) -> model.Measured:
+def as_sealed(item: model.Measured, redactor: Redactor | None) -> model.Measured:
     """Return what the sealed bytes decode to; what a hostile subject makes unfit for a bundle was not measured."""
     try:
         body, arrays = encode_measured(item)

@@ -1,7 +1,5 @@
 """Bundles: sealed into a folder that cannot be changed unnoticed, read back without trust, removed from a store."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import os
@@ -41,7 +39,7 @@ SEALABLE = frozenset(_SEALABLE.split())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleDraft:
-    """All that one bundle is to hold, redacted; times are UTC. `measured` is what was judged (`redact_measured`)."""
+    """All that one bundle is to hold, redacted; times are UTC. `measured` is what was judged."""
 
     contract: Contract
     contract_yaml: bytes
@@ -61,7 +59,7 @@ class BundleDraft:
     companions: tuple[Companion, ...] = ()
 
 
-def seal(draft: BundleDraft, into: Path, redactor: Redactor) -> Bundle:
+def seal(draft: BundleDraft, into: Path, redactor: Redactor) -> "Bundle":
     """Write `DATE-CONTRACT-ID12/` into the folder `into`, and read it back; an error leaves nothing behind."""
     return unseal(_written(draft, into, redactor))  # what was written is let go of before it is read
 
@@ -239,12 +237,12 @@ def files_of(opened: Opened) -> dict[str, bytes]:
     return {name: opened.folder.read(name, manifest.MAX_FILE) for name, _ in opened.folder.names()}
 
 
-def unseal(path: Path, given: str = "") -> Bundle:
+def unseal(path: Path, given: str = "") -> "Bundle":
     """Read a bundle's folder or archive, as `whole` does, and decode it."""
     return decode(whole(path, given))
 
 
-def decode(opened: Opened) -> Bundle:
+def decode(opened: Opened) -> "Bundle":
     """Decode the files of a bundle that is whole, or raise `structure` with the file and the place in it."""
     files, stated = opened.files, opened.statement
     assert stated is not None

@@ -12,10 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import BundleError, CanaryResult, Measured, bare, dataclass, exists, local_path
+from weighbridge.core import BundleError, CanaryResult, bare, dataclass, exists, local_path
 from weighbridge.core.data import table
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
-from weighbridge.evidence.codec import decode_measured, encode_measured
 
 TABLE = "evidence/secret_rules"  # the forms of secrets
 
@@ -207,12 +206,6 @@ def redact_json(value: Any, redactor: Redactor) -> Any:
         return [walk(inner) for inner in item] if isinstance(item, Sequence) else item
 
     return walk(value)
-
-
-def redact_measured(item: Measured, redactor: Redactor) -> Measured:
-    """Return a measurement as it will stand in the bundle: encoded, redacted, decoded again, and only then judged."""
-    body, arrays = encode_measured(item)
-    return decode_measured(redact_json(body, redactor), arrays)
 
 
 def redact_canary(item: CanaryResult, redactor: Redactor) -> CanaryResult:

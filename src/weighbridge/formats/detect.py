@@ -1,7 +1,5 @@
 """Read a checkpoint in the format that its first bytes tell: one file, or shards and their index; name all others."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import struct
@@ -31,7 +29,7 @@ GGUF = b"GGUF"
 FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
 READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
 OWN = ("safetensors", "gguf", "torch", "torch-legacy", "torch-dcp", "apr", "onnx", "npy", "npz")
-BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
+BROUGHT: "Brought[Format]" = Brought("reader of checkpoints", OWN)
 ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 
 
@@ -107,7 +105,7 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
     return partial(_read_brought, found[0]) if found else None
 
 
-def _read_brought(form: Format, file: ReadableFile) -> Reading:
+def _read_brought(form: "Format", file: ReadableFile) -> Reading:
     try:
         return replace(form.read(file), format=form.name)
     except WeighbridgeError:

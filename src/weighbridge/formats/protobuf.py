@@ -1,7 +1,5 @@
 """Walk over the fields of a protobuf message in a file, every length checked before a look. Knows no schema."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
@@ -42,7 +40,7 @@ class Message:
     spent: list[int]
     form: str
 
-    def within(self, field: Field) -> Message:
+    def within(self, field: Field) -> "Message":
         """Return the bytes of a field as a message."""
         return Message(self.file, field.start, field.stop, self.spent, self.form)
 

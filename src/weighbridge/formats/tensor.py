@@ -1,7 +1,5 @@
 """What the reader of a format gives back: tensors, short metadata, and the checksums that a file carries of itself."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator
@@ -62,7 +60,7 @@ class Piece:
 
     at: tuple[int, ...]
     sizes: tuple[int, ...]
-    stored: Tensor
+    stored: "Tensor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +115,7 @@ class Tensor:
         return UNITS[self.dtype]
 
     @property
-    def stored(self) -> tuple[Tensor, ...]:
+    def stored(self) -> "tuple[Tensor, ...]":
         """Return what is stored of it, each in one file: itself, or its pieces."""
         return tuple(piece.stored for piece in self.pieces.blocks) if self.pieces else (self,)
 
@@ -160,7 +158,7 @@ class Reading:
     """One file, read: its format, tensors by name, metadata (None for what is long or no scalar), and checksums."""
 
     format: str
-    tensors: Mapping[str, Tensor]
+    tensors: "Mapping[str, Tensor]"
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     checksums: tuple[Checksum, ...] = ()
 
@@ -212,7 +210,7 @@ def short(value: object) -> Scalar:
 # cost one pass, and a transposed matrix one pass a window, in constant memory.
 
 
-def windows_of(files: Mapping[str, ReadableFile], tensor: Tensor, size: int) -> Iterator[memoryview]:
+def windows_of(files: Mapping[str, ReadableFile], tensor: "Tensor", size: int) -> Iterator[memoryview]:
     """Yield the tensor's bytes in row-major order, in steps of `size`; refuse with `subject-changed`."""
     many = max(WINDOW // size, 1) * size
     for start in range(0, tensor.nbytes, many):
@@ -223,7 +221,7 @@ def windows_of(files: Mapping[str, ReadableFile], tensor: Tensor, size: int) -> 
         files[stored.file].require_unchanged()
 
 
-def read_pieces(files: Mapping[str, ReadableFile], tensor: Tensor, start: int, stop: int) -> memoryview:
+def read_pieces(files: Mapping[str, ReadableFile], tensor: "Tensor", start: int, stop: int) -> memoryview:
     """Return bytes `start` to `stop` of the tensor in row-major order; refuse with `subject-changed`."""
     size, tiled = tensor.unit[1], tensor.pieces
     if tiled is None:

@@ -1,7 +1,5 @@
 """Where a gate stands on an instance: what evidence moves it, and how moves fold into a status; no disk, no clock."""
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -131,7 +129,7 @@ class BundleEvidence:
         return self.outcome is Outcome.PASS and self.live and not self.dirty and not self.overridden
 
     @property
-    def as_sealed(self) -> BundleEvidence:
+    def as_sealed(self) -> "BundleEvidence":
         """Return it as it counted when it was sealed, for what the ledger recorded of it then."""
         return replace(self, live=self.live_then)
 
@@ -203,7 +201,7 @@ def lowest(statuses: Iterable[Status]) -> Status:
 
 
 def advance(
-    standing: Standing, evidence: BundleEvidence, *, now: datetime, contract_digest: str
+    standing: Standing, evidence: "BundleEvidence", *, now: datetime, contract_digest: str
 ) -> tuple[LedgerStep, Status]:
     """Return the entry that the evidence earns, or raise what is missing; `contract_digest` is the contract's now."""
     status = standing.status or DRAFT
@@ -236,7 +234,7 @@ def advance(
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 
 
-def _demand_movable(standing: Standing, evidence: BundleEvidence, now: datetime) -> None:
+def _demand_movable(standing: Standing, evidence: "BundleEvidence", now: datetime) -> None:
     if standing.diverged:
         what = f"{len(standing.heads)} entries are each the newest; the lower counts"
         raise LedgerError("diverged", what, remedy="name both in one: weighbridge ledger reconcile")
@@ -253,7 +251,7 @@ def _demand_movable(standing: Standing, evidence: BundleEvidence, now: datetime)
         raise LedgerError("future", "the evidence is from the future", remedy="set the clocks of both machines")
 
 
-def _demand_current(standing: Standing, evidence: BundleEvidence, now: datetime, contract_digest: str) -> None:
+def _demand_current(standing: Standing, evidence: "BundleEvidence", now: datetime, contract_digest: str) -> None:
     if evidence.dirty:
         raise LedgerError("dirty-tool", "the tool had uncommitted changes", remedy="commit them, run again")
     if evidence.contract_digest != contract_digest:

@@ -1,7 +1,5 @@
 """Parts of source tensors, what a mapping makes of them, the plan of all, and its inverse. Reads no payload."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -95,7 +93,7 @@ class Plan:
         """Return the source tensors that some tensor of the candidate is made of."""
         return {part.source for pairing in self.pairings.values() for part in pairing.parts}
 
-    def of(self, names: Mapping[str, str]) -> Plan:
+    def of(self, names: Mapping[str, str]) -> "Plan":
         """Return the plan for a source that stores its tensors under these names, by those that it was made for."""
 
         def stored(pairing: Pairing) -> Pairing:
@@ -129,7 +127,7 @@ def ties(names: Collection[str]) -> dict[str, str]:
     return {} if embedding is None else {name: embedding for name in HEADS if name in names and name != embedding}
 
 
-def identity(source: Shapes, candidate: Collection[str]) -> Plan:
+def identity(source: Shapes, candidate: Collection[str]) -> "Plan":
     """Pair tensors of one name; `source` gives shapes by name."""
     return _paired("identity", source, candidate, {name: name for name in source})
 
@@ -139,7 +137,7 @@ MAX_NAME = 512  # letters of a name that a pattern is tried on
 
 def table(
     source: Shapes, candidate: Collection[str], *, names: Mapping[str, str], rename: Sequence[tuple[str, str]]
-) -> Plan:
+) -> "Plan":
     """Pair tensors by a table of candidate's to source's names; the others by rewriting the source's names in turn."""
     patterns = [(re.compile(pattern), new) for pattern, new in rename]
     origin = {rewritten(name, patterns): name for name in sorted(source, reverse=True)}
@@ -152,7 +150,7 @@ def whole(new: str, old: str, source: Shapes) -> Pairing:
     return Pairing(candidate=new, parts=(Part(source=old),), shape=source[old])
 
 
-def _paired(name: str, source: Shapes, candidate: Collection[str], origin: Mapping[str, str]) -> Plan:
+def _paired(name: str, source: Shapes, candidate: Collection[str], origin: Mapping[str, str]) -> "Plan":
     """Pair each tensor of the candidate with its origin, where it has one."""
     pairings = {new: whole(new, origin[new], source) for new in candidate if new in origin}
     return Plan(name=name, pairings=pairings, tied=ties({*source, *candidate}))
@@ -184,7 +182,7 @@ class _Use(NamedTuple):
     first: int
 
 
-def inverse(plan: Plan, there: Shapes) -> Plan:
+def inverse(plan: "Plan", there: Shapes) -> "Plan":
     """Return the plan by which the sources of another, of these shapes, are made of its candidate."""
     uses: dict[str, list[_Use]] = {}
     for pairing in plan.pairings.values():

@@ -1,7 +1,5 @@
 """The page of a run that goes on, served to this machine alone, and drawn anew where its files changed."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re
@@ -46,7 +44,7 @@ class Drawing:
         self._lock = threading.Lock()
         self.data, self.digest = b"", ""
 
-    def refresh(self) -> Drawing:
+    def refresh(self) -> "Drawing":
         """Draw anew what changed, unless it was drawn just now."""
         with self._lock:
             began = time.monotonic()
@@ -111,7 +109,7 @@ def _waits(one: Judged) -> bool:
 
 
 class _Answer(BaseHTTPRequestHandler):
-    server: _Server
+    server: "_Server"
     timeout = 10
 
     def do_GET(self) -> None:
@@ -138,13 +136,13 @@ class _Answer(BaseHTTPRequestHandler):
 class _Server(ThreadingTCPServer):
     allow_reuse_address = daemon_threads = True
 
-    def __init__(self, port: int, drawing: Drawing) -> None:
+    def __init__(self, port: int, drawing: "Drawing") -> None:
         super().__init__((ADDRESS, port), _Answer)
         self.drawing, self.port = drawing, self.server_address[1]
         self.names = {f"{name}:{self.port}" for name in (ADDRESS, "localhost")}
 
 
-def serve(drawing: Drawing, port: int, say: Callable[[str], None]) -> None:
+def serve(drawing: "Drawing", port: int, say: Callable[[str], None]) -> None:
     """Serve the page until Ctrl-C, and say where."""
     drawing.refresh()
     try:

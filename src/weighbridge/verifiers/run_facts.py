@@ -1,7 +1,5 @@
 """Facts about a run, each with its basis and with what contradicts it. A fact that was not found is absent."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -178,7 +176,7 @@ def products(view: RunView) -> Doubles:
     return formed
 
 
-def numbers(view: RunView, name: str) -> array[float]:
+def numbers(view: RunView, name: str) -> "array[float]":
     """Return a column's numbers `[samples]`, or none where there is no such column."""
     return array("d", view.dense(name).numbers() if name in view.cells else ())
 

@@ -5,8 +5,6 @@ One row a tensor that either side has. A count in `reproduced` is of elements, b
 errors and hypotheses. Knows no threshold and gives no class a name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Sequence
@@ -71,7 +69,7 @@ def batch(asked: Sequence[MeasurementJob], options: Fields, execution: Execution
     return [found[at] for at in range(len(asked))]
 
 
-def pair(views: Views, options: Fields) -> _Pair:
+def pair(views: Views, options: Fields) -> "_Pair":
     """Prepare the tasks, one a tensor."""
     source, candidate = both_unpacked(views)
     cut, plan = _of_old_rows(source, candidate, planned(source, candidate, options))

@@ -1,7 +1,5 @@
 """What a verifier is. A verifier measures; it never decides, knows no threshold, and never imports a gate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,7 +33,7 @@ class NoCanary:
 class MeasurementJob(NamedTuple):
     """One of several measurements that are made at once."""
 
-    verifier: Verifier
+    verifier: "Verifier"
     views: Views
 
 

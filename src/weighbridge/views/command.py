@@ -1,7 +1,5 @@
 """A command as a subject: an argument vector, and the folder that its relative names start from. Runs nothing."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -13,7 +11,7 @@ from weighbridge.core import Origin, SubjectError, dataclass, dumps, field, is_f
 MAX_FILE = 1 << 26  # a larger argument is data, not the program
 
 
-def open_command(line: str) -> CommandView:
+def open_command(line: str) -> "CommandView":
     """Split a command line as a shell would, without running one; refuse a quotation that is not closed."""
     try:
         return CommandView(tuple(shlex.split(line)))
@@ -30,7 +28,7 @@ class CommandView:
     base: Path = field(default_factory=Path.cwd)
     origin: ClassVar = Origin.LIVE  # it is run here and now
 
-    def overlaid(self, argv: tuple[str, ...]) -> CommandView:
+    def overlaid(self, argv: tuple[str, ...]) -> "CommandView":
         """Return another command, from the same place."""
         return replace(self, argv=argv)
 

@@ -4,8 +4,6 @@ A trial moves what was measured by a lever that the rule names, by the least tha
 break it moves as far as numbers go, so that a figure which does not look there is seen not to.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import math
@@ -140,7 +138,7 @@ class RunningRule:
     last: float = -math.inf
     silent: bool = False  # behind steps out of order
     adrift: bool = False  # behind a reference that is none: only what is no number is found
-    steps: array[float] = field(default_factory=lambda: array("d"))  # until there are enough
+    steps: "array[float]" = field(default_factory=lambda: array("d"))  # until there are enough
     enough: bool = False
 
     def row(self, step: float | None, numbers: Numbers, _events: Sequence[Fields] = ()) -> Offence | None:
@@ -308,7 +306,7 @@ def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
     def of(limits: Any) -> Moved:
         first, last = (limits.steps if window else None) or (-math.inf, math.inf)
 
-        def change(steps: array[int], values: array[float], amount: float) -> None:
+        def change(steps: "array[int]", values: "array[float]", amount: float) -> None:
             at = [index for index, step in enumerate(steps) if first <= step <= last]
             some_steps, some = array("q", [steps[index] for index in at]), array("d", [values[index] for index in at])
             lever(some_steps, some, amount, limits)

@@ -1,7 +1,5 @@
 """What every kind that judges one column of a run asks of it first, and how that is broken: said once for all."""
 
-from __future__ import annotations
-
 import bisect
 import functools
 import itertools
@@ -40,7 +38,7 @@ def place(evidence: Evidence) -> str:
     return evidence[SAMPLES].at
 
 
-def changed(evidence: Evidence, change: Callable[[array[int], array[float]], None]) -> Evidence:
+def changed(evidence: Evidence, change: "Callable[[array[int], array[float]], None]") -> Evidence:
     """Return the evidence with steps and samples changed in place by `change`."""
     series = series_of(evidence, SAMPLES)
     steps, values = array("q", series.step), array("d", series.value)
@@ -141,7 +139,7 @@ def _without_row(evidence: Evidence, _limits: object, _places: tuple[str, ...]) 
 
 
 def _in_samples(
-    name: str, code: str, change: Callable[[array[int], array[float]], None], outcome: Outcome = Outcome.BLOCKED
+    name: str, code: str, change: "Callable[[array[int], array[float]], None]", outcome: Outcome = Outcome.BLOCKED
 ) -> Mutation[Any]:
     def damage(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Mutated:
         return Mutated(changed(evidence, change), frozenset({place(evidence)}))
@@ -149,14 +147,14 @@ def _in_samples(
     return Mutation(name, code, damage, outcome)
 
 
-def _again(steps: array[int], values: array[float], at: int, later: int) -> None:
+def _again(steps: "array[int]", values: "array[float]", at: int, later: int) -> None:
     """Log the sample at an index once more right after itself, so much later by its step."""
     after = at % len(steps) + 1
     steps.insert(after, steps[at] + later)
     values.insert(after, values[at])
 
 
-def _put(at: int, value: float) -> Callable[[array[int], array[float]], None]:
+def _put(at: int, value: float) -> "Callable[[array[int], array[float]], None]":
     return lambda _steps, values: values.__setitem__(at, value)
 
 
@@ -268,7 +266,7 @@ def _faster(row: StepColumn, _limits: object, value: float) -> StepColumn | None
 def ends_early(limit: Limit) -> Iterator[Mutation[Any]]:
     """Yield the mutation that ends a column before it has the samples that there must be."""
 
-    def end(steps: array[int], samples: array[float]) -> None:
+    def end(steps: "array[int]", samples: "array[float]") -> None:
         del steps[limit.value :], samples[limit.value :]
 
     yield _in_samples("the run ends too early", "too-few-samples", end)
