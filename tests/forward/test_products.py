@@ -13,7 +13,7 @@ from torch.nn import functional  # noqa: E402
 
 from weighbridge.core.data import table  # noqa: E402
 from weighbridge.core.errors import SubjectError  # noqa: E402
-from weighbridge.forward.arithmetic.products import ROUNDINGS, rounded, rounding_of, said_of  # noqa: E402
+from weighbridge.forward.products import ROUNDINGS, rounded, rounding_of, said_of  # noqa: E402
 from weighbridge.forward.trace_file import ROUNDED_TO  # noqa: E402
 
 

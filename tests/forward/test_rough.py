@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional  # noqa: E402
 
-from weighbridge.forward.arithmetic.products import rough  # noqa: E402
+from weighbridge.forward.products import rough  # noqa: E402
 
 
 def normal(*shape: int, dtype: Any = torch.float64) -> Any:

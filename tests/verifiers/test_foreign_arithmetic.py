@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.core.model import Measurement, Outcome, Verdict  # noqa: E402
-from weighbridge.forward.arithmetic.products import rounded  # noqa: E402
+from weighbridge.forward.products import rounded  # noqa: E402
 from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
 from weighbridge.forward.trace_file import TraceWriter, facts_of  # noqa: E402
 from weighbridge.gates.families.local_errors import Limits  # noqa: E402

@@ -54,7 +54,7 @@ def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists
 def test_the_table_of_what_is_executed_is_what_its_views_raise() -> None:
     raised = raised_in(
         *("command", "views/model_view", "points", "stacks", "trace_file", "hugging_face", "onnx_runtime"),
-        *("arithmetic/products", "own_weights"),
+        *("products", "own_weights"),
     )
     raised -= {
         *CODES["code of a measurement"],

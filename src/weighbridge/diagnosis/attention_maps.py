@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from weighbridge.forward import points
-from weighbridge.forward.arithmetic.listening import listening, passes_of
+from weighbridge.forward.widened import listening, passes_of
 
 ROWS, GRID = 32, 32
 TELLING = 4  # keys, of fewer a row says nothing of a head

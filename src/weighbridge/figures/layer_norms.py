@@ -120,10 +120,7 @@ def least_move(rows: Table, limits: Any) -> FigureValue:
 
 
 def path(row: TensorCourse) -> float | None:
-    """Return how far a tensor went at the steps that were looked at, over the most that it was; None where that is 0.
-
-    What a bias was at first tells nothing: after its first update it may be no more than that.
-    """
+    """Return how far a tensor went, over the most that it was: a bias may be no more at first than its first update."""
     went, most = [one for one in row.update if one is not None], max(one or 0.0 for one in row.weight)
     return math.fsum(went) / most if went and row.weight[0] else None
 

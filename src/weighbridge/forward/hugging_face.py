@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl
 from weighbridge.core import SubjectError, dataclass, field, torch
 from weighbridge.core.data import table
 from weighbridge.core.local_files import files_sha256
-from weighbridge.forward.arithmetic.listening import listening
 from weighbridge.forward.points import visited
 from weighbridge.forward.stacks import Torch, called, has_cuda
+from weighbridge.forward.widened import listening
 
 KNOWN = ("dtype", "attn_implementation", "device", "compile", "experts_implementation", "decode", "products")
 LAYER = re.compile(r"(?<=\.)(\d+)(?=\.)")

@@ -11,8 +11,8 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from weighbridge.core import SubjectError, dataclass, replace, torch
-from weighbridge.forward.arithmetic.products import rounded
 from weighbridge.forward.points import ReachedError, Visit
+from weighbridge.forward.products import rounded
 from weighbridge.forward.relations import Neighbours, extent_of
 from weighbridge.forward.stacks import Tokens, Torch, captured, raised_at
 from weighbridge.forward.trace_file import ROUNDED_TO, ROUNDOFF, Trace

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
-from weighbridge.forward.arithmetic.products import Products, rounded, said_of
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.points import CACHE, Points, Visit, visited
+from weighbridge.forward.products import Products, rounded, said_of
 from weighbridge.forward.reach import bounds_of, cache_parameter, drawn_size
 from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, weight_digest
 

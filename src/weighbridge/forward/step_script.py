@@ -9,11 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from weighbridge.core import SubjectError, dataclass, field, torch
-from weighbridge.forward.arithmetic.listening import listening
 from weighbridge.forward.points import ReachedError
 from weighbridge.forward.stacks import Tokens, Torch, captured
 from weighbridge.forward.trace_file import Trace
-from weighbridge.forward.widened import rebuilt, tensors_in, unwatched, widened
+from weighbridge.forward.widened import listening, rebuilt, tensors_in, unwatched, widened
 
 SAME, RESHAPES = ("alias", "detach", "lift_fresh"), ("view", "_unsafe_view", "reshape")
 EXACT = 1e-9  # relative L2: what a script may differ from the pass that it was written from

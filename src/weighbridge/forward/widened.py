@@ -9,12 +9,11 @@ One that was cast to bfloat16 and back keeps them rounded for good. Parts that h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Any, TypeAlias
 
 from weighbridge.core import Doc, NDArray, dataclass, field, np, torch
-from weighbridge.forward.arithmetic.listening import listening
 
 LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 WIDER = {**dict.fromkeys(LOWER, "float64"), "complex64": "complex128"}
@@ -22,6 +21,7 @@ AT_ONCE = 1 << 19  # elements of a matrix of weights that are widened at a time,
 DIGITS = {8: "bfloat16", 11: "float16"}  # significant binary digits
 DIGITS_PLAIN = 4  # a value of at most so many digits (0.5, 0.75, 8) tells nothing about rounding
 TELLING = 4  # so many distinct values with more digits do
+Way: TypeAlias = "Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]"  # of a function and what it is given
 FLOAT32 = 2.0**-21  # relative: what a few operations in float32 leave
 
 
@@ -221,3 +221,41 @@ def _lower(current: torch.Tensor) -> str:
     if int(np.count_nonzero(telling)) < TELLING:
         return ""
     return next((name for digits, name in DIGITS.items() if np.array_equal(finite, to_digits(finite, digits))), "")
+
+
+# --- Modes of PyTorch in which every operation, or every call of a function, goes by way of another -------------------
+
+
+@contextmanager
+def listening(operation: Way | None = None, call: Way | None = None) -> Iterator[None]:
+    """Let every operation of ATen inside the block be made by `operation`, and every function of PyTorch by `call`."""
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    def made(way: Way) -> Callable[..., Any]:
+        return lambda _mode, func, _types, args=(), kwargs=None: way(func, args, kwargs or {})
+
+    operations: Any = operation and type("Operations", (TorchDispatchMode,), {"__torch_dispatch__": made(operation)})
+    calls: Any = call and type("Calls", (TorchFunctionMode,), {"__torch_function__": made(call)})
+    with ExitStack() as modes:
+        for mode in filter(None, (operations, calls)):
+            modes.enter_context(mode())
+        yield
+
+
+@contextmanager
+def passes_of(module: torch.nn.Module) -> Iterator[list[str]]:
+    """Yield the paths of the parts whose forward passes are under way, the innermost last; the first is of none."""
+    paths = [""]
+
+    def begins(path: str) -> Callable[..., None]:
+        return lambda *_: paths.append(path)
+
+    def ends(*_: object) -> None:
+        paths.pop()
+
+    with ExitStack() as hooks:
+        for path, part in module.named_modules():
+            hooks.callback(part.register_forward_pre_hook(begins(path)).remove)
+            hooks.callback(part.register_forward_hook(ends, always_call=True).remove)
+        yield paths

@@ -83,8 +83,7 @@ RULES = (
     worst("held-out-rows", "evaluation_rows_trained", 0.02, "trained-on", "the share of evaluated rows", le=1),
     # The model.
     worst("training-mode", "evaluating_modules", 0, "evaluating", "the number of modules in evaluation mode"),
-    worst("evaluation-mode", "training_evaluations", 0, "as-trained", "the number of passes without gradients that"
-          " drop out or move running means"),
+    worst("evaluation-mode", "training_evaluations", 0, "as-trained", "the number of evaluations in training mode"),
     worst("batch-independence", "neighbour_change", 1e-5, "mixed-rows", "the change of the first row's logits"),
     worst("causality", "future_change", 1e-5, "sees-ahead", "the change of an earlier logit"),
     worst("context-use", "past_change", 1e-6, "no-context", "the change of a later logit",

@@ -214,11 +214,10 @@ def _parity(given: Sources) -> Tab:
         if isinstance(item, Measurement):
             rows = sorted(rows_of(item, ForwardError), key=lambda row: row.order)
             parts.append(_waterfall(one, rows))
-            wrong = {offence.place: dict[str, Any](offence.figures) for offence in one.row.finding.verdict.offences}
-            at = next((row.point for row in rows if row.point in wrong), "")
-            sized = "error" in wrong.get(at, {})
-            size = f": error {wrong[at]['error']:.3g}, limit {wrong[at]['limit']:.3g}" if sized else ""
-            first += [f"First at {at}{size}."] if at else []
+            verdict = one.row.finding.verdict
+            wrong, known = {offence.place for offence in verdict.offences}, isinstance(verdict.limit, float)
+            size = f": error {verdict.measured:.3g}, limit {verdict.limit:.3g}" if known else ""
+            first += [f"First at {row.point}{size}." for row in rows if row.point in wrong][:1]
     more = " ".join(dict.fromkeys(first))
     return Tab(id="parity", question="Where do the two sides part?", judged=judged, more=more, parts=parts)
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dumps, np, sha256
 from weighbridge.forward import local_pass
-from weighbridge.forward.arithmetic.products import in_words
 from weighbridge.forward.between_traces import equal_share, outcome_of
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
 from weighbridge.forward.points import CACHE
+from weighbridge.forward.products import in_words
 from weighbridge.forward.reach import PLAIN, Form, drawn_form, head_channels, reached
 from weighbridge.forward.stacks import Tokens, Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest

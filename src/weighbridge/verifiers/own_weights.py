@@ -9,7 +9,7 @@ from typing import Any
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import decode
 from weighbridge.core import Fields, NDArray, SubjectError, np, replace
-from weighbridge.forward.arithmetic.products import by_stored_type, said_of
+from weighbridge.forward.products import by_stored_type, said_of
 from weighbridge.forward.stacks import Stack, Torch, digests_of
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.packing.unpacked_view import both_unpacked

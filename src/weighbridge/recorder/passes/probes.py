@@ -92,11 +92,8 @@ def _apart(model: torch.nn.Module, call: Call, before: torch.Tensor) -> dict[str
     rows = len(before)
     if rows < 2 or before.shape == (rows, rows):
         return {}
-    same = {
-        name: value[[0] * len(value)] if isinstance(value, torch.Tensor) and value.dim() else value
-        for name, value in call.items()
-    }
-    after = evaluated(model, same)
+    tensors = {name: value for name, value in call.items() if isinstance(value, torch.Tensor) and value.dim()}
+    after = evaluated(model, call | {name: value[[0] * len(value)] for name, value in tensors.items()})
     return {"neighbour_change": _largest(before[:1], None if after is None else after[:1])}
 
 

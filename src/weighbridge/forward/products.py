@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import SubjectError, torch
 from weighbridge.core.data import table
-from weighbridge.forward.arithmetic.listening import listening, passes_of
 from weighbridge.forward.trace_file import PRODUCTS
+from weighbridge.forward.widened import listening, passes_of
 
 Products: TypeAlias = Mapping[str, str]  # glob of module paths → rounding; the longest glob that fits counts
 AUTOCAST = "autocast_"  # of PyTorch: what it makes is held so, too
