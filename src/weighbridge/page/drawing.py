@@ -210,7 +210,7 @@ def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]]) -> str:
     known = [value for _, own, came, _ in rows for value in (own, came) if value and TINY < value < HUGE]
     low, high = (10.0 ** math.floor(math.log10(min(known))), max(known)) if known else (0.1, 1.0)
     left, begin, height = 250, 8, 20
-    x = _Axis(low, max(high, low * 10), left, WIDTH - 270, log=True)
+    x = _Axis(low, max(high, low * 10), left, WIDTH - 330, log=True)
     foot = begin + height * len(rows)
     parts = []
     for power in x.ticks():
