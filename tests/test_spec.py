@@ -16,7 +16,8 @@ from weighbridge.core.limits import fields, read
 from weighbridge.core.model import STATUS_ORDER, SubjectKind
 from weighbridge.evidence import archive, codec, disk, manifest, signatures, statement
 from weighbridge.evidence.bundle import LOG_TAIL
-from weighbridge.forward import trace_file, trace_key
+from weighbridge.formats import trace_key
+from weighbridge.forward import trace_file
 from weighbridge.forward.stacks import Stack, Torch
 from weighbridge.gates import config_agreement
 from weighbridge.gates.families.local_errors import Limits

@@ -18,6 +18,7 @@ from tests.forward.traces import TOKENS, entry, facts, trace, written
 from weighbridge.cards.words import glossary
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.limits import plain
+from weighbridge.formats.trace_key import KEY, is_trace, names_itself_trace
 from weighbridge.forward.trace_file import (
     RESERVED,
     Device,
@@ -26,7 +27,6 @@ from weighbridge.forward.trace_file import (
     open_trace,
     save,
 )
-from weighbridge.forward.trace_key import KEY, is_trace, names_itself_trace
 
 SAID = Facts(stack="s", device=Device(requested="cpu"), dtype="float32", tokens=((1, 2, 3),), order=("embed", "logits"))
 

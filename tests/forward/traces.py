@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from tests.modules import module_at
 
+from weighbridge.formats.trace_key import KEY
 from weighbridge.forward.trace_file import Trace, open_trace
-from weighbridge.forward.trace_key import KEY
 
 EXAMPLES = Path(__file__).parents[2] / "spec" / "examples"
 TOKENS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]

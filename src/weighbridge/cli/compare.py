@@ -16,7 +16,7 @@ from weighbridge.cli.completion import policies
 from weighbridge.cli.options import Texts, as_json, print_json, progress, rate, repeated, tell, verb
 from weighbridge.core import ExitCode, Fields, Json, Outcome, UsageError, exit_code, printable
 from weighbridge.evaluation.import_comparison import ImportComparison, compare, mapping_of, policy_of
-from weighbridge.forward.trace_key import names_itself_trace
+from weighbridge.formats.trace_key import names_itself_trace
 from weighbridge.gates.config_agreement import FIELDS
 from weighbridge.quantities.checkpoints import is_key
 from weighbridge.report import comparison

@@ -14,9 +14,8 @@ from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks, Change
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, WeighbridgeError, at_pointer, dataclass, field, loads
-from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of
+from weighbridge.quantities.commands import KEPT, NONZERO, CommandRun, Leftover, case_of, cut_short
 
-NONZERO = "nonzero"
 TEXT = "a text in one line of the output, in which `*` stands for anything"
 
 
@@ -54,13 +53,6 @@ class Case:
 def lines_of(run: CommandRun) -> list[str]:
     """Return the lines of both streams."""
     return f"{run.stdout}\n{run.stderr}".splitlines()
-
-
-def cut_short(timeout_s: float, within_s: float | None) -> list[str]:
-    """Return the problem of a command that is stopped before the time that it may take is over."""
-    if within_s is None or timeout_s > within_s:
-        return []
-    return [f"timeout_s: {timeout_s:g} s would stop the command before the {within_s:g} s are over"]
 
 
 def wrong_exit(case: Case, run: CommandRun) -> Fields | None:

@@ -10,8 +10,7 @@ from typing import Annotated
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, record_of
 from weighbridge.clauses.mutations import Breaks, Change
 from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, replace
-from weighbridge.gates.command_succeeds import NONZERO, cut_short
-from weighbridge.quantities.commands import CommandOutcome, Leftover
+from weighbridge.quantities.commands import NONZERO, CommandOutcome, Leftover, cut_short
 
 _breaks = Breaks(need="outcome", row=CommandOutcome)
 LATE = _breaks.beyond(("beyond", "too-late", lambda _row, _limits, value: {"wall_seconds": value}), place="time")

@@ -8,6 +8,7 @@ from typing import Annotated
 from weighbridge.core import Doc, dataclass
 from weighbridge.quantities.base import record, rows
 
+NONZERO = "nonzero"
 KEPT = 1 << 16  # bytes kept of the end of each stream
 AS_BOUND = "as bound"
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -85,3 +86,10 @@ QUANTITIES = (
     rows("command_runs", CommandRun, key="case"),
     rows("test_results", ReportedTest),
 )
+
+
+def cut_short(timeout_s: float, within_s: float | None) -> list[str]:
+    """Return the problem of a command that is stopped before the time that it may take is over."""
+    if within_s is None or timeout_s > within_s:
+        return []
+    return [f"timeout_s: {timeout_s:g} s would stop the command before the {within_s:g} s are over"]

@@ -79,28 +79,24 @@ class Recorder:
         self.directory = of_rank(self._root)
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._seen = Watched(model, self._optimizer, vocab, shuffles=shuffles(loader))
-        every = max(probe_every, 1)
+        every, last = max(probe_every, 1), None if requested_steps is None else requested_steps - 1 - first_step
         self._audit, self._layers = DeviceAudit(self._seen, every), Layers(self._seen, every)
-        last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)
         self._inside = [one(self._seen, diagnostics, last, looks) for one in LOOKING] if diagnostics else []
         self._snapshots = None if analysis is None else Snapshots(self._seen, analysis, first_step, looks)
         self._memorized = None if probes is None else Memorized(self._seen, probes, first_step, self._event)
-        self._resume, self._named = digests.ResumeFiles(), dict[str, Any]()
-        beside = [one for one in (self._memorized, self._snapshots) if one]
-        own = [channel(self._seen) for channel in columns.CHANNELS]
+        self._resume, self._named, self._logs = digests.ResumeFiles(), dict[str, Any](), dict[str, RowLog]()
+        own, beside = [one(self._seen) for one in columns.CHANNELS], filter(None, (self._memorized, self._snapshots))
         looking = [*own, self._audit, self._layers, *self._inside, *beside]
         self._points = HookPoints(self._seen, looking, 0 if channels == "all" else every, self._audit.ops, self.failed)
-        self._kernels = KernelSample(model, kernels_every)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or bool(getattr(getattr(loader, "sampler", None), "replacement", False))
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds, self._files, self._digests = dict(seeds or {}), dict(files or {}), dict[str, str]()
         self._tokens_of = tokens_of or functools.partial(token_count, seq_len)
-        self._on_fail, self._position = on_fail, CorpusPosition()
-        self._watched = None if loader is None else WatchedLoader(loader, self)
-        self._warned, self._logs = set[str](), dict[str, RowLog]()
+        self._on_fail, self._position, self._kernels = on_fail, CorpusPosition(), KernelSample(model, kernels_every)
+        self._watched, self._warned = None if loader is None else WatchedLoader(loader, self), set[str]()
 
     @property
     def loader(self) -> WatchedLoader:

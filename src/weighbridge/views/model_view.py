@@ -17,6 +17,7 @@ from typing import Any
 
 from weighbridge.core import NDArray, Origin, SubjectError, Unmeasured, dumps, is_file, nearest, quoted
 from weighbridge.core import sha256 as canonical_sha256
+from weighbridge.formats.trace_key import is_trace
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.hugging_face import Directory
 from weighbridge.forward.onnx_runtime import OnnxFile
@@ -24,7 +25,6 @@ from weighbridge.forward.products import Products, rough, said_of
 from weighbridge.forward.reach import PLAIN, Form
 from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda, raised_at
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
-from weighbridge.forward.trace_key import is_trace
 from weighbridge.run_logs.book import read_book
 from weighbridge.storage.mapped_file import MappedFile
 from weighbridge.storage.readable import sha256
