@@ -195,8 +195,8 @@ def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyReq
 
 def _moved(moves: Sequence[Move]) -> Iterator[str]:
     """Yield which statuses move, and which do not though there is a verdict, those that do alike in one line."""
-    told = (move for move in moves if move.before != move.after or not (move.code.startswith(QUIET) or move.moved))
-    for change, places in grouped(map(_move, told)).items():
+    shown = (move for move in moves if move.before != move.after or not (move.code.startswith(QUIET) or move.moved))
+    for change, places in grouped(map(_move, shown)).items():
         yield printable(f"{change}: {', '.join(places)}")
 
 

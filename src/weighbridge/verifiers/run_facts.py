@@ -59,8 +59,8 @@ def measure(views: Views, options: Fields) -> Measurement:
     unreliable = [fact_of(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
     named: Any = options.get("named", ())
     seen = [*_executable(view)] if EXECUTABLE in named else []
-    told = {*view.notes, *(one.name for one in seen)}
-    stated = [fact for name in named if name not in told for fact in _stated(view, name)] + seen
+    noted = {*view.notes, *(one.name for one in seen)}
+    stated = [fact for name in named if name not in noted for fact in _stated(view, name)] + seen
     facts += [*unreliable, *_tokens_per_step(view), *stated]
     known = {fact.name for fact in facts}
     value = Rows("name", (*facts, *(fact for name in named for fact in _there(view, name, known))))
