@@ -176,7 +176,7 @@ def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(
     assert second.endswith("[exit 1]")
     assert "it does not hold: 3 problems" in after(session[0], "amend render")[1]
     assert after(session[0], "ledger check")[1].endswith("problems: 47\n[exit 1]")
-    assert after(session[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 39
+    assert after(session[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 40
     assert restored.startswith(first)
 
 
