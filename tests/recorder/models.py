@@ -115,3 +115,14 @@ def train(
 def column(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
     """Return a column, None where a cell is missing."""
     return [row.get(name) for row in rows]
+
+
+class Pooled(nn.Module):
+    """Generalised-mean pooling: its exponent is called p, as the probability of dropout is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.full((3,), 3.0))
+
+    def forward(self, images: Any) -> Any:
+        return images.abs().clamp(min=1e-6).pow(self.p[:, None, None]).mean((-2, -1)).pow(1 / self.p)

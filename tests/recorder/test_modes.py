@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.recorder.models import TinyGPT, batches, column, conv_net, image_loss, tokens, train  # noqa: E402
+from tests.recorder.models import Pooled, TinyGPT, batches, column, conv_net, image_loss, tokens, train  # noqa: E402
 
 
 def images(count: int = 3) -> list[Any]:
@@ -75,3 +75,14 @@ def test_an_evaluation_in_training_mode_is_counted_where_that_differs(forgets: b
             plain(torch.randn(4, 3, 8, 8))
 
     assert column(train(tmp_path / "b", plain, images(), image_loss, before=look), "training_evaluations") == [0] * 3
+
+
+def test_a_parameter_called_p_drops_nothing_out(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(Pooled(), torch.nn.Linear(3, 10))
+
+    def look(step: int) -> None:
+        with torch.no_grad():
+            model(torch.randn(4, 3, 8, 8))
+
+    rows = train(tmp_path / "a", model, images(), image_loss, before=look)
+    assert column(rows, "training_evaluations") == [0] * 3

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 
 from weighbridge.diagnosis.fixed_batch import LABELS
 from weighbridge.recorder.channels import Cell, Channel, Watched
@@ -237,7 +238,8 @@ class Modes(Channel):
     def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Count a pass without gradients that differs in training mode."""
         inside = self.watched.model.modules()
-        trains = any(one.training and (isinstance(one, _NormBase) or getattr(one, "p", 0) > 0) for one in inside)
+        differ = (one for one in inside if isinstance(one, _NormBase) or (isinstance(one, _DropoutNd) and one.p > 0))
+        trains = any(one.training for one in differ)
         self.found["training_evaluations"] = self.found.get("training_evaluations", 0) + trains
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
