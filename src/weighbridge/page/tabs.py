@@ -142,7 +142,7 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
         why = "layers.jsonl was not recorded." if given.run else "No run directory was given: --run DIR draws it."
         return Tab(**named, parts=[Part(caption=why)] if judged or given.run else ())
     every, still, rows = len(layers.steps), _still(layers), list[tuple[str, Sequence[float | None]]]()
-    said = [f"{_together(*key, names)} exactly 0 at {key[1]} of {every} recorded steps" for key, names in still.items()]
+    said = [f"{_together(at[0], names)} exactly 0 at {at[1]} of {every} recorded steps" for at, names in still.items()]
     more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
     for name, row in zip(layers.names, layers.grad, strict=True):
         silent = still.get((name, every), ())  # which the others of its group would hide
@@ -167,7 +167,7 @@ def _still(layers: Layers) -> Mapping[tuple[str, int], Sequence[str]]:
     return found
 
 
-def _together(group: str, _count: int, names: Sequence[str]) -> str:
+def _together(group: str, names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"{names[0]} is"
     short = capped([name.removeprefix(f"{group}.") for name in names], PICTURES)
@@ -214,24 +214,27 @@ def _parity(given: Sources) -> Tab:
         if isinstance(item, Measurement):
             rows = sorted(rows_of(item, ForwardError), key=lambda row: row.order)
             parts.append(_waterfall(one, rows))
-            verdict = one.row.finding.verdict
-            wrong, known = {offence.place for offence in verdict.offences}, isinstance(verdict.limit, float)
-            size = f": error {verdict.measured:.3g}, limit {verdict.limit:.3g}" if known else ""
-            first += [f"First at {row.point}{size}." for row in rows if row.point in wrong][:1]
+            wrong = {offence.place: offence.figures for offence in one.row.finding.verdict.offences}
+            first += [f"First at {row.point}{_size(wrong[row.point])}." for row in rows if row.point in wrong][:1]
     more = " ".join(dict.fromkeys(first))
     return Tab(id="parity", question="Where do the two sides part?", judged=judged, more=more, parts=parts)
 
 
+def _size(figures: Mapping[str, Any]) -> str:
+    known = isinstance(figures.get("limit"), float)
+    return f": error {figures['error']:.3g}, limit {figures['limit']:.3g}" if known else ""
+
+
 def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
-    verdict = one.row.finding.verdict
-    known = {offence.place for offence in verdict.offences}
+    known = {offence.place: offence.figures for offence in one.row.finding.verdict.offences}
     at = [index for index, row in enumerate(rows) if row.point in known]
     kept = {near for index in at for near in range(index - 5, index + 6)}
     kept |= set(range(max(0, POINTS - len(kept))))
     own = [(row.candidate.all, row.candidate.token, row.candidate.channel) for row in rows]
-    limit = f", its limit {verdict.limit:.3g}" if isinstance(verdict.limit, float) else ""
+    limit = known[rows[at[0]].point].get("limit") if at else None
+    first = f"first point that parts{f', its limit {limit:.3g}' if isinstance(limit, float) else ''}"
     shown = [(row.point, max((one for one in own[index] if one is not None), default=None), row.candidate_end_to_end,
-              (f"first point that parts{limit}" if index == at[0] else "parts") if row.point in known else "")
+              (first if index == at[0] else "parts") if row.point in known else "")
              for index, row in enumerate(rows) if index in kept][:POINTS]  # fmt: skip
     many = f"{len(shown)} of {len(rows)} points" if len(shown) < len(rows) else f"{len(rows)} points"
     caption = f"{_judged_by(one)} {many} in the order of computing: solid is the "
