@@ -251,7 +251,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_stated: for value in said[1:] if (type(value), value) != (type(said[0]), said[0])": STATED,
         "_stated: for value in values if not isinstance(value, float) or math.isfinite(value)": STATED,
         "measure: for fact in _stated(view, name)": STATED,
-        "measure: for name in named if name not in told": STATED,
+        "measure: for name in named if name not in noted": STATED,
         "measure: for one in seen": WITNESSED,
         "_executable: for one in (*before, view.facts.get(EXECUTABLE, last)) if one != last": WITNESSED,
         "_executable: for one in view.witness.segments": WITNESSED,
