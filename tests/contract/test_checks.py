@@ -144,6 +144,12 @@ def test_each_slip_is_reported_at_its_place(tmp_path: Path, old: str, new: str, 
     assert message in told(tmp_path, text.replace(old, new))
 
 
+def test_a_contract_without_gates_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(HEAD + "gates: []\n")
+    assert [one.error.code for one in load_contract(str(path)).warnings] == ["no-gates"] + 3 * ["unused-subject"]
+
+
 def test_gates_that_depend_on_each_other_in_a_circle_are_reported(tmp_path: Path) -> None:
     text = HEAD + TIME.replace("title: t", "title: t\n    depends_on: [G-2]")
     text += SAME.replace("title: t", "title: t\n    depends_on: [G-1]")

@@ -127,6 +127,34 @@ def test_a_number_that_is_neither_cited_nor_a_figure_is_a_problem_at_its_own_lin
     assert wrong_in_section(claim, known, head) == [(6, "uncited")]
 
 
+@each("claim", ["```\nppl 3.71\n```", "~~~text\nppl 3.71\n~~~"])
+@each("frozen", [False, True])
+def test_a_number_in_a_fence_is_one_of_the_author_until_it_landed(
+    known: tuple[Known, dict[str, str]], claim: str, frozen: bool
+) -> None:
+    draft = replace(known[0], frozen=frozen), known[1]
+    assert wrong_in_section(claim, draft) == ([] if frozen else [(7, "uncited")])
+    assert wrong_in_section(claim, draft, head="### Command") == []
+
+
+@each(
+    "claim, codes",
+    [
+        ("It is DISCHARGED and the gate came to FAIL.", ["status-mismatch"]),
+        ("The gate FAILED, it is BLOCKED.", ["status-mismatch"]),
+        ("It is ACTIVE_WITH_LIVE_EVIDENCE.", []),
+        ("A run may FAIL later.", []),
+        ("It failed once in our hands.", []),
+    ],
+)
+def test_a_status_in_capitals_without_an_id_is_that_of_the_gates_of_the_draft(
+    known: tuple[Known, dict[str, str]], claim: str, codes: list[str]
+) -> None:
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    assert [code for _, code in wrong_in_section(claim, draft)] == codes
+    assert wrong_in_section(claim, known) == []
+
+
 SIZED = FIGURES + "- size: `12` [ev:GOOD/statement.json#/predicate/subjects/0/size] bytes\n"
 
 

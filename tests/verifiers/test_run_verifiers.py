@@ -20,6 +20,7 @@ from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, StepColumn
 from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers.run_facts import _there
 from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.run import RunView, open_run
 
@@ -54,6 +55,19 @@ def test_an_instrument_that_looks_at_the_first_row_only_is_blind(quantity: str) 
     canary = verifier.canary((view,), {}, measured(quantity, view))
     assert isinstance(canary, Canary)
     assert not canary.seen(verifier.measure((canary.views[0].cut([0]).with_events([]),), {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("grad_nrm", "grad_norm"), ("grad_norm:two", "grad_norm"), ("grad_norm", ""), ("reward", ""), ("loss_scale", "")],
+)
+def test_what_a_condition_asks_for_is_contradicted_by_a_name_of_which_it_is_a_slip(
+    name: str, near: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log.jsonl").write_text("".join(f'{{"step":{n},"loss":{9 - n},"grad_norm":{n}}}\n' for n in range(9)))
+    (fact,) = _there(open_run(tmp_path / "log.jsonl"), f"has:{name}", ())
+    assert fact.value is (name == "grad_norm")
+    assert fact.contradicted_by == ((f"a name so near it, {near}",) if near else ())
 
 
 def test_the_published_figures_are_found_again() -> None:

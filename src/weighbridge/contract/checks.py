@@ -30,6 +30,9 @@ def lint(layered: Layered) -> Iterator[Found]:
         yield from _gate(layered, path, gate, subjects)
     yield from _doubled(layered, gates)
     yield from _dependencies(layered, gates)
+    if not gates:
+        what = "no gate is declared, so it shows nothing"
+        yield layered.found(("id",), "no-gates", what, "add a gate under gates:", warning=True)
     used = {subject for _, gate in gates for subject in map(str, _mapping(gate, "subjects").values())}
     for name in (name for name in subjects if name not in used):
         what, remedy = f"no gate looks at the subject {show(name)}", "delete it, or use it"

@@ -182,13 +182,13 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
     return f"; known: {', '.join(sorted(candidates)[:SUGGESTED])}{more}" if 0 < len(candidates) <= LISTED else ""
 
 
-def closest(word: str, candidates: Sequence[str]) -> list[str]:
+def closest(word: str, candidates: Sequence[str], alike: float = 0.6) -> list[str]:
     """Return the nearest word, where it can be found quickly: what is read may be hostile."""
     if len(word) > SHOWN or len(candidates) > LISTED:
         return []
     import difflib
 
-    return difflib.get_close_matches(word, candidates, n=1)
+    return difflib.get_close_matches(word, candidates, n=1, cutoff=alike)
 
 
 def _read(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:

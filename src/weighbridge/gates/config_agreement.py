@@ -76,7 +76,7 @@ def _figures(
         "fields": len(rows),
         "compared": len(compared),
         "by_default": sum("default" in (row.source_basis, row.candidate_basis) for row in compared),
-        "not_compared": [f"{row.name} ({row.why})" for row in stated if row.why not in ("", UNREAD)] or None,
+        "not_compared": [f"{row.name} ({row.why})" for row in stated[::-1] if row.why not in ("", UNREAD)] or None,
         "unread": _by_file([name for name in unread if not harmless(name)]) or None,
         "harmless_unread": sum(bool(harmless(name)) for name in unread),
         "harmless": [f"{name} ({why(name)})" for name in differing if why(name)] or None,
@@ -182,7 +182,7 @@ UNCOMPARED = {
 }
 
 KIND = Kind(
-    name="config-agreement", version=5, roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
+    name="config-agreement", version=6, roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"fields": Need("model_config", of=("source", "candidate"))}, limits=Limits,
     codes=codes("differs", "entries", "missing", "extra", blocked=BLOCKED), judge=judge, check=check,
     mutations=(

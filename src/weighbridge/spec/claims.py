@@ -201,7 +201,7 @@ def _uncited(text: Text) -> Iterator[Found]:
     """Yield the numbers that nothing holds: a warning beside a unit, a problem in the author's own prose."""
     remedy = "cite where it was measured: [ev:ID12#/POINTER]"
     known = {(one.text.replace(",", ""), one.unit) for unit in text.units for one in citations(unit.text)}
-    for unit in text.units:
+    for unit in (*text.units, *text.fenced):
         found = citations(unit.text)
         own = bool(unit.head) and unit.head.strip("# ") not in WRITTEN
         names = ("logarithm", "sum", "held", *(() if own else ("code",)))

@@ -230,7 +230,7 @@ def _judged(
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
     since, now = taken_before(sections, draft), utc(here.now)
-    known = Known(bundles=here.bundles, stood=after, at=now, refuted=since, strict=True)
+    known = Known(bundles=here.bundles, stood=after, at=now, refuted=since, strict=True, gates=draft.about.gates)
     problems += look(body, where, known, draft.first_line).problems
     problems += contradicted(replace(draft, body=body), sections, known)
     line = 1 + draft.text[: draft.text.find("\nevidence:") + 1].count("\n")

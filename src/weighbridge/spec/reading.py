@@ -28,6 +28,7 @@ class Known:
     at: str = ""  # when it landed, or now
     refuted: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False  # whether a number with a unit needs a citation
+    gates: tuple[str, ...] = ()  # of which a draft speaks where a sentence names none
     frozen: bool = False  # whether files, which may be added since, are not counted
 
 
@@ -55,6 +56,7 @@ class Text:
         self.where = where
         self.known = known
         self.units = tuple(units_of(text, first_line))
+        self.fenced = () if known.frozen else tuple(units_of(text, first_line, fences=True))
         spans = _between(text, BEGIN, END)
         self.blocks = tuple((first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in spans)
         self.counted: Counter[str] = Counter()
@@ -71,8 +73,8 @@ def found(where: str, code: str, what: str, remedy: str = "", line: int = 1, *, 
     return Found(file=where, line=line, column=1, code=code, what=what, remedy=remedy, warning=warning)
 
 
-def units_of(text: str, line: int = 1) -> Iterator[Unit]:
-    """Yield a text's own sentences; a paragraph is joined before it is cut into sentences."""
+def units_of(text: str, line: int = 1, *, fences: bool = False) -> Iterator[Unit]:
+    """Yield a text's own sentences; a paragraph is joined before it is cut. Of `fences`, the rows inside of them."""
     text = _without(_without(text, BEGIN, END), "<!--", "-->")
     fenced = quoted = False
     joined: list[str] = []
@@ -85,9 +87,11 @@ def units_of(text: str, line: int = 1) -> Iterator[Unit]:
         if joined and (not row or alone or fence or fenced or quoted):
             head = joined[0] if joined[0].startswith("#") else head
             begins = list(accumulate(len(one) + 1 for one in joined))
-            for one in re.finditer(r"\S.*?(?:(?<=[.;!?])(?=\s+(?!\[))|$)", " ".join(joined)):
+            for one in re.finditer(r"\S.*?(?:(?<=[.;!?])(?=\s+(?!\[))|$)", "" if fences else " ".join(joined)):
                 yield Unit(start + bisect(begins, one.start()), one[0], head)
             joined = []
+        if fences and fenced and not fence:
+            yield Unit(at, row, head)
         if row and not (fence or fenced or quoted):
             start = start if joined else at
             joined.append(row)

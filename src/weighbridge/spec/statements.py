@@ -66,6 +66,7 @@ def statements(text: Text) -> Iterator[Found]:
     places, families = _places(text)
     known = "|".join(re.sub("-", "[-_ ]", name) for name in places if name.find("-") > 2)
     head, before = list[re.Match[str]](), list[re.Match[str]]()
+    drafted = [*TOKEN.finditer(" ".join(text.known.gates))]
     columns: list[str] = []
     for unit in text.units:
         said = _said(unit)
@@ -81,7 +82,9 @@ def statements(text: Text) -> Iterator[Found]:
         short = [cell for cell in cells if SHORT.fullmatch(cell)]
         prose = [cell for cell in cells if cell not in short]
         for part in ([" | ".join(short)] if len(short) > 1 else short) + prose:
-            yield from _Sentence(text, unit, part, places, families).problems(before or head)
+            sentence = _Sentence(text, unit, part, places, families)
+            shouts = any(one.word.isupper() for one in sentence.tokens)
+            yield from sentence.problems(before or head or (drafted if shouts else []))
         if unit.text.startswith("#"):
             head = named
         before = named if named or re.search(r"\w", said) else before

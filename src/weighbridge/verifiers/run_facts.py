@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass, np, replace
+from weighbridge.core.limits import closest
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact, fact_of
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
@@ -18,6 +19,7 @@ QUANTITY = "facts"
 FAILURE = "recorder-failure"
 EXECUTABLE = "executable_sha256"
 PRINTED = 1e-3  # of a whole number: the precision with which logs print, not a limit on anything promised
+ALIKE = 0.85  # two names, one of which is then a slip of the other
 REPORTED = {  # fact: the section of run.json that has it
     **dict.fromkeys(("seq_len", "batch_size", "corpus_tokens"), "data"),
     **dict.fromkeys(("vocab", "parameters"), "model"),
@@ -116,7 +118,11 @@ def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
     elif what != name and count.isdecimal() and column:
         yield fact_of(name, len(numbers(view, view.named(column) or column)) >= int(count), Basis.MEASURED)
     elif what != name:
-        yield fact_of(name, what in known or bool(view.named(what) or [*_stated(view, what)]), Basis.MEASURED)
+        there = what in known or bool(view.named(what) or [*_stated(view, what)])
+        names = () if there else (*view.cells, *view.logged_as.values())  # a slip would switch the gate off
+        slip = column if view.named(column) else "".join(closest(what, names, ALIKE))
+        near = (f"a name so near it, {slip}",) if slip and not there else ()
+        yield fact_of(name, there, Basis.MEASURED, near)
 
 
 def reported(view: RunView, section: str, key: str) -> str | int | float | None:
