@@ -166,7 +166,13 @@ def test_the_loss_is_what_the_training_went_backward_from_where_that_is_no_mean_
     made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), **unlike, gradient_accumulation_steps=2)
     made.train()
     logged = [one["loss"] for one in made.logged if "loss" in one]
-    assert [row["loss"] for row in rows(tmp_path / "a")] == pytest.approx(logged, rel=1e-6)
+    found = rows(tmp_path / "a")
+    assert [row["loss"] for row in found] == pytest.approx(logged, rel=1e-6)
+    if "model" in unlike:
+        whole = [row for row in found if "loss_gradient_scale" in row]
+        assert [row["own_loss"] / row["loss"] for row in whole] == pytest.approx([1] * len(whole), rel=1e-5)
+        assert [row["loss_gradient_scale"] for row in whole] == pytest.approx([1] * len(whole), rel=1e-5)
+        assert len(whole) >= 4
 
 
 def test_each_evaluation_stands_in_the_row_of_the_update_before_it_and_trains_on_nothing(tmp_path: Path) -> None:

@@ -68,6 +68,21 @@ def test_an_attempt_that_resumes_takes_the_place_of_what_it_repeats_and_of_no_mo
     assert (facts(view)["ended"].value, facts(view)["ended"].contradicted_by) == ("ended", ())
 
 
+def test_what_an_attempt_saw_of_its_device_is_of_its_own_process(tmp_path: Path) -> None:
+    recorded(tmp_path / "a", [1.0, 2.0, 3.0, 4.0], fails=True)
+    head = tmp_path / "a" / "run.json"
+    pid = json.loads(head.read_text())["pid"]
+    for path in (head, tmp_path / "a" / "events.jsonl"):  # as of a process that is gone
+        path.write_text(
+            path.read_text().replace(f'"pid":{pid}', f'"pid":{pid + 1}').replace(f'"pid": {pid}', f'"pid": {pid + 1}')
+        )
+    recorded(tmp_path / "a", [5.0, 6.0], first_step=2)
+    found = VERIFIERS["device_evidence", (SubjectKind.RUN,)].measure((open_run(tmp_path / "a"),), {})
+    probes = found.value.rows  # type: ignore[union-attr]
+    assert [(one.step, one.pid) for one in probes] == [(0, pid + 1), (2, pid)]
+    assert all(witness.pid == one.pid for one in probes for witness in one.witnesses)
+
+
 def test_a_resumed_segment_in_a_directory_of_its_own_counts_the_steps_before_it(tmp_path: Path) -> None:
     recorded(tmp_path / "a", [4.0, 5.0], first_step=3, requested_steps=5)
     found = facts(open_run(tmp_path / "a"))

@@ -28,7 +28,7 @@ def related(found: Relation, error: float, limit: float) -> str:
     """Return a relation in words where it explains nine tenths of an error, and leaves no more than twice the limit."""
     if found.name not in RELATIONS or found.left is None or not found.left <= min(EXPLAINS * error, 2 * limit):
         return ""
-    return "; " + RELATIONS[found.name].format(to=found.to or "of no weight")
+    return "; " + RELATIONS[found.name].format(to=found.to).replace(" ()", "")
 
 
 def likely(row: ForwardError, relation: bool = False) -> str:

@@ -80,11 +80,13 @@ def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) ->
     bound = {role: sealed[gate.subjects[role]] for role in ("reference", "candidate")}
     if odd := sorted(set(subjects) - {one.name for one in bound.values()}):
         raise UsageError("unknown-subject", f"{finding.gate} has no subject {odd[0]!r}{nearest(odd[0], sealed)}")
+    # A bundle keeps no absolute path: what lay below the folder of `verify` is looked for below this one.
+    targets = {one.name: subjects.get(one.name, one.path.replace("${RUN}", str(Path.cwd()))) for one in bound.values()}
     for one in bound.values():
-        if one.name not in subjects and one.path.startswith("${"):
+        if "${" in targets[one.name]:
             what = f"the bundle does not say where {one.name} lay, which was outside the project"
             raise UsageError("unbound", what, remedy=f"bind it again: --subject {one.name}=…")
-    views = {role: open_model(subjects.get(one.name, one.path)) for role, one in bound.items()}
+    views = {role: open_model(targets[one.name]) for role, one in bound.items()}
     found = both_runs((views["reference"], views["candidate"]), gate.measure)
     if isinstance(found, Unmeasured):
         raise SubjectError(found.code, found.why, remedy=found.remedy)

@@ -182,8 +182,9 @@ def joined(parts: Sequence[Log], path: Path) -> Log:
     ends = [run_end(part.facts, part.events, part.rows).ended for part in parts]
     joins = any(rows for _, rows, _ in kept[:-1])  # then the log begins before the first step of the last
     facts = {name: fact for name, fact in last.facts.items() if name != "first_step" or not joins}
-    early = ((event, end) for part, _, end in kept[:-1] for event in part.events if event.get("event") != "end")
-    events = [event for event, end in early if isinstance(step := event.get("step"), int) and step < end]
+    early = ((event, part, end) for part, _, end in kept[:-1] for event in part.events if event.get("event") != "end")
+    kept_of = ((event, part) for event, part, end in early if isinstance(step := event.get("step"), int) and step < end)
+    events = [{**event, "pid": part.facts.get("pid")} for event, part in kept_of]  # what it found was of that process
     each = [dict(stated(part.facts)) for part in parts]
     names = {name for one in each for name in one if one[name] != {} and name.rpartition(".")[2] not in OF_EACH}
     changed = sorted(name for name in names if any(one.get(name) != each[0].get(name) for one in each))

@@ -35,7 +35,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         place = f"step {event.get('step')}" if event else "run"
         seen[place] += 1
         name = place if seen[place] == 1 else f"{place} ({seen[place]})"
-        rows.append(_probe(event, facts, {**of_run, "pid": pid, "place": name}))
+        of = event.get("pid", pid)  # of a run that was started again, that of the attempt
+        rows.append(_probe(event, facts, {**of_run, "pid": of if type(of) is int else pid, "place": name}))
     found = table("device_evidence", rows, at="end of the probed step")
     return replace(found, by="recorder", basis=dict.fromkeys(("requested", "resolved"), Basis.REPORTED))
 

@@ -36,21 +36,25 @@ class LossScale(Channel):
         super().__init__(watched)
         self._logits: torch.Tensor | None = None
         self._passes: list[torch.Tensor] = []
+        self._sequences = 0  # of these passes
+        self._items: Any = None  # by how many targets a Trainer has the model divide
         self._blind = False
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep the logits, without their graph, until their gradient is there."""
         rows = output.is_floating_point() and output.dim() > 1 and output.shape[-1] > 1
         self._logits = output.detach() if rows and not hasattr(output, "to_local") else None
+        self._items = kwargs.get("num_items_in_batch")
 
     def backward_begins(self, gradient: torch.Tensor) -> None:
         """Look at one pass; those before do not count where gradients were cleared since."""
         logits, self._logits = self._logits, None
         if not self.watched.gradients():
-            self._passes, self._blind = [], False
+            self._passes, self._sequences, self._blind = [], 0, False
         if logits is None or logits.shape != gradient.shape:
             self._blind = True
         else:
+            self._sequences += len(logits)
             self._passes.append(_seen(logits.flatten(0, -2), gradient.flatten(0, -2), *lowest(self.watched, gradient)))
 
     def update_ended(self) -> None:
@@ -62,11 +66,20 @@ class LossScale(Channel):
     def row(self) -> Mapping[str, Cell]:
         """Return them; of an update that nobody saw, the scaler is not known."""
         passes, self._passes, blind = self._passes, [], self._blind
+        sequences, self._sequences, items, self._items = self._sequences, 0, self._items, None
         self._blind, self._logits = False, None
         if blind or not passes or not (self.watched.updated or self.watched.optimizer is None):
             return {}
         scale, total, count, rows = torch.stack([one.to(passes[0].device) for one in passes]).sum(0).unbind()
-        return {"loss_gradient_scale": scale, "own_loss": total / count, "labels_active_share": count / rows}
+        used = count
+        if items is not None:  # a Trainer counts the first label of a sequence of a GPT-2, which is no target
+            counted = torch.as_tensor(items, device=count.device, dtype=count.dtype)
+            used = torch.where((count <= counted) & (counted <= count + sequences), counted, count)
+        return {
+            "loss_gradient_scale": scale * used / count,
+            "own_loss": total / used,
+            "labels_active_share": count / rows,
+        }
 
 
 def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
