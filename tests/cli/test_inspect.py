@@ -313,7 +313,7 @@ def falling(step: int) -> Callable[[int], float]:
     return lambda at: 3 - at / 60 + 0.003 * (at * 31 % 17) if at % step == step - 1 else NAN
 
 
-LOSSES: tuple[tuple[str, str, Callable[[int], float | None], int], ...] = (  # and how many are told
+LOSSES: tuple[tuple[str, str, Callable[[int], float | None], int], ...] = (  # and how many are none
     ("a.jsonl", "eval_loss", every(10, NAN), 6),
     ("a.jsonl", "eval_loss", lambda at: (NAN if at == 29 else 3 - at / 60) if at % 10 == 9 else None, 1),
     ("a.jsonl", "eval_wikitext_loss", every(10, math.inf), 6),
@@ -325,9 +325,9 @@ LOSSES: tuple[tuple[str, str, Callable[[int], float | None], int], ...] = (  # a
 )
 
 
-@pytest.mark.parametrize(("path", "name", "cells", "told"), LOSSES)
+@pytest.mark.parametrize(("path", "name", "cells", "many"), LOSSES)
 def test_a_loss_beside_or_a_rate_that_is_nan_is_red(
-    path: str, name: str, cells: Callable[[int], float | None], told: int, cli: Cli
+    path: str, name: str, cells: Callable[[int], float | None], many: int, cli: Cli
 ) -> None:
     beside(path, **{name: cells})
     ended = cli("inspect", path, "--strict")
@@ -338,7 +338,7 @@ def test_a_loss_beside_or_a_rate_that_is_nan_is_red(
     )
     (finite,) = (one for of in judged for one in of["findings"] if one["gate"] == "GATE-LOG-FINITE")
     (offence,) = finite["offences"]
-    assert (offence["code"], offence["figures"]["nan"] + offence["figures"]["infinite"]) == ("non-finite-beside", told)
+    assert (offence["code"], offence["figures"]["nan"] + offence["figures"]["infinite"]) == ("non-finite-beside", many)
 
 
 @pytest.mark.parametrize("name", ["eval_accuracy", "my_metric"])
