@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shlex
 import shutil
 from collections.abc import Callable
@@ -289,6 +290,97 @@ def test_a_log_is_judged_by_what_holds_of_every_training_and_strict_says_so(cli:
 
 
 GOOD = [2 + 4 * 0.97**at + 0.01 * (at * 7919 % 13) for at in range(60)]
+NAN = math.nan
+
+
+def beside(path: str, **columns: Callable[[int], float | None]) -> None:
+    """Write sixty good rows, as JSON or as a table without an empty cell, with what stands beside the loss at each."""
+    found = (
+        {"step": at, "loss": loss, **{name: of(at) for name, of in columns.items()}} for at, loss in enumerate(GOOD)
+    )
+    rows = [{name: cell for name, cell in row.items() if cell is not None} for row in found]
+    table = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    Path(path).write_text("\n".join(table if path.endswith(".csv") else map(json.dumps, rows)) + "\n")
+
+
+def every(step: int, number: float | None, other: float | None = None) -> Callable[[int], float | None]:
+    """Return what has a number at every so many steps, and something else between."""
+    return lambda at: number if at % step == step - 1 else other
+
+
+def falling(step: int) -> Callable[[int], float]:
+    """Return an evaluation that falls, at every so many steps, with NaN between."""
+    return lambda at: 3 - at / 60 + 0.003 * (at * 31 % 17) if at % step == step - 1 else NAN
+
+
+LOSSES: tuple[tuple[str, str, Callable[[int], float | None], int], ...] = (  # and how many are none
+    ("a.jsonl", "eval_loss", every(10, NAN), 6),
+    ("a.jsonl", "eval_loss", lambda at: (NAN if at == 29 else 3 - at / 60) if at % 10 == 9 else None, 1),
+    ("a.jsonl", "eval_wikitext_loss", every(10, math.inf), 6),
+    ("a.jsonl", "learning_rate", lambda at: NAN if at == 30 else 1e-3 - at * 1e-5, 1),
+    ("a.csv", "val_loss", every(1, NAN), 60),
+    ("a.csv", "val_loss", lambda at: NAN if at > 1 else 3.0 - at / 60, 58),
+    ("a.csv", "valid_loss", lambda at: NAN if at > 29 else falling(5)(at), 54),
+    ("a.csv", "test/loss", lambda at: NAN if at == 30 else 3 - at / 60, 1),
+)
+
+
+@pytest.mark.parametrize(("path", "name", "cells", "many"), LOSSES)
+def test_a_loss_beside_or_a_rate_that_is_nan_is_red(
+    path: str, name: str, cells: Callable[[int], float | None], many: int, cli: Cli
+) -> None:
+    beside(path, **{name: cells})
+    ended = cli("inspect", path, "--strict")
+    assert ended.code == 1
+    assert any(" infinite of " in line for line in ended.lines)
+    judged = json.loads(
+        cli("verify", "builtin:training-log", "--subject", f"run={path}", "--json", "--no-evidence").out
+    )
+    (finite,) = (one for of in judged for one in of["findings"] if one["gate"] == "GATE-LOG-FINITE")
+    (offence,) = finite["offences"]
+    assert (offence["code"], offence["figures"]["nan"] + offence["figures"]["infinite"]) == ("non-finite-beside", many)
+
+
+@pytest.mark.parametrize("name", ["eval_accuracy", "my_metric"])
+@pytest.mark.parametrize("often", [1, 10])
+def test_a_metric_that_is_nan_throughout_looks_wrong_and_breaks_nothing(name: str, often: int, cli: Cli) -> None:
+    beside("a.jsonl", **{name: every(often, NAN)})
+    ended = cli("inspect", "a.jsonl", "--strict")
+    assert ended.code == 1
+    many = 60 // often
+    says = (
+        f"    {name}: {many} of {many} samples are NaN, and none of the last {many} is finite, so that it shows nothing"
+    )
+    assert ended.lines[ended.lines.index("  looks wrong        1") + 1] == says
+    assert cli("verify", "builtin:training-log", "--subject", "run=a.jsonl", "--no-evidence").code == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "cells"),
+    [
+        ("a.csv", "dev_loss", falling(10)),  # NaN where nothing was evaluated
+        ("a.csv", "dev_loss", falling(7)),
+        ("a.csv", "test_loss", lambda at: 3.0 if at == 59 else NAN),
+        ("a.csv", "eval_loss_so_far", lambda at: math.inf if at < 10 else 3 - at // 10 / 6),
+        ("a.csv", "valid/loss_epoch", lambda at: NAN if at < 10 else 3 - at // 10 / 6 + 0.001 * (at * 31 % 17)),
+        ("a.jsonl", "best_val_loss", lambda at: math.inf if at < 30 else 3 - at // 10 / 6),
+        ("a.jsonl", "bbox/APs", every(10, NAN)),  # no object is small
+        ("a.jsonl", "rollout/ep_rew_mean", lambda at: NAN if at < 58 else at / 7),  # no episode had ended
+        ("a.jsonl", "perplexity", lambda at: math.inf if at < 40 else 200.0 - at),
+        ("a.jsonl", "eval_auc", every(20, NAN)),  # three are too few
+    ],
+)
+def test_nan_where_nothing_was_measured_is_none_of_a_fault(
+    path: str, name: str, cells: Callable[[int], float | None], cli: Cli
+) -> None:
+    beside(path, **{name: cells})
+    assert cli("inspect", path, "--strict").code == 0
+
+
+def test_a_single_row_whose_loss_is_nan_looks_wrong(cli: Cli, workplace: Path) -> None:
+    (workplace / "one.jsonl").write_text('{"step": 1, "loss": NaN}\n')
+    ended = cli("inspect", "one.jsonl", "--strict")
+    assert (ended.code, "    loss: 1 NaN and 0 infinite of 1 sample, first at step 1" in ended.lines) == (1, True)
 
 
 def out(folder: Path, losses: list[float], *, bad_from: int = 99, **columns: list[float]) -> None:

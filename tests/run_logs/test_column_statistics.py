@@ -45,5 +45,8 @@ def test_every_cell_is_a_number_missing_or_unreadable(cells: list[tuple[int, flo
     ]
     assert found["nan"] == sum(math.isnan(values[row]) for row in numbers)
     assert found["infinite"] == sum(math.isinf(values[row]) for row in numbers)
+    finite = [at for at, row in enumerate(numbers) if math.isfinite(values[row])]
+    assert found["begins_not_finite"] == (finite[0] if finite else len(numbers))
+    assert found["ends_not_finite"] == (len(numbers) - 1 - finite[-1] if finite else len(numbers))
     assert found["steps_missing"] == len(cells) - len(numbers)
     assert found["first_missing_step"] == next((row for row, state in enumerate(states) if state != NUMBER), None)

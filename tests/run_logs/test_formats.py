@@ -569,6 +569,19 @@ def test_what_is_broken_in_its_packing_is_one_clear_error(name: str, data: bytes
     assert problem.remedy
 
 
+@each("name", ["out.log", "out.jsonl"])
+@each("before", ["", "Loading weights\n  0%|          | 0/60\n"])
+def test_rows_that_a_trainer_printed_are_named_with_where_they_stand(name: str, before: str, tmp_path: Path) -> None:
+    rows = [{"loss": 5.1, "grad_norm": float("nan"), "learning_rate": 1e-4, "epoch": at / 10} for at in range(60)]
+    before = before if name == "out.log" else ""
+    (tmp_path / name).write_text(before + "".join(f"{row}\n" for row in rows))
+    problem = refused(tmp_path / name)
+    assert (problem.code, problem.where) == ("log-syntax", f"{tmp_path / name}:{before.count(chr(10)) + 1}")
+    assert (problem.what, problem.remedy) == (
+        "a dict as Python prints it, no row of JSON", "bind the trainer_state.json that a Trainer saves"
+    )  # fmt: skip
+
+
 @pytest.mark.slow
 def test_what_unpacks_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_file, "MAX_UNPACKED", 1 << 22)

@@ -28,7 +28,7 @@ def test_a_healthy_run_is_not_stopped_and_stays_pending(tmp_path: Path) -> None:
     assert of.waiting() == "4 until the run's end"
 
 
-@pytest.mark.parametrize("at", [1, 7, 64, 119])
+@pytest.mark.parametrize("at", [0, 1, 7, 64, 119])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_number_that_is_none_stops_the_run_at_its_row(tmp_path: Path, at: int, value: float) -> None:
     of = judges(tmp_path, tmp_path / "run")

@@ -1,6 +1,7 @@
 """step-metrics: does every step have every required metric, finite, in order, self-consistent, and not invented?
 
 A metric owes its own cadence, which may be slower than the step's. One that its logger keeps free of NaN was not seen.
+A loss or rate that is not required owes finite numbers where it holds any; any other metric, that some are no NaN.
 A constant column is a placeholder and one like noise is invented, required or not, unless the contract allows it.
 What the recorder saw as it looked is judged here only where it is required: it has rules of its own.
 """
@@ -11,9 +12,9 @@ from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, Numbers, blocked, codes, failed, passed, rows_of
-from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, dataclass, field, plain
+from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, dataclass, plain
 from weighbridge.gates.families import column_basis
-from weighbridge.gates.families.column_basis import LOOKED_AT, ColumnBasis, basis_of
+from weighbridge.gates.families.column_basis import LOOKED_AT, ColumnBasis, basis_of, must_be_finite, stands_for_absent
 from weighbridge.gates.families.run_columns import at_most_speed
 from weighbridge.gates.trials import column_trials as trials
 from weighbridge.gates.trials.column_trials import NEED, STEP
@@ -22,6 +23,8 @@ from weighbridge.quantities.runs import StepColumn, StepOrder
 REGULAR = 3  # numbers; fewer have no cadence of their own, and owe that of the step
 
 CONSTANT = ("lr", "tokens", "epoch", "wraps", "*mem*")  # columns that may well be, unless a contract says otherwise
+NO_CASE = ("AP*", "*/AP*")  # COCO's precision of a size or class that no object has
+LEAST_NAN, NAN_SHARE = 5, 0.9  # of the samples, behind the last finite one
 REPEATED = "at how many steps a metric may be logged more than once, resumptions apart"
 GAP = "most steps from one number of a metric to the next; less than two of its own intervals without it"
 TOLERANCE = "how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share"
@@ -52,6 +55,7 @@ class Limits:
     ] = 0
     max_gap: Annotated[int | None, Doc(GAP, ge=1, le=10_000, must="at most", moves=trials.HOLES)] = None
     allow_filtered: Annotated[tuple[str, ...], Doc("globs of columns that the logger may keep free of NaN")] = ()
+    allow_nan: Annotated[tuple[str, ...], Doc("globs of columns, required ones apart, that may be all NaN")] = NO_CASE
     allow_undecided: Annotated[
         tuple[str, ...], Doc("columns, each by its own name, that may be too short to tell from uniform noise")
     ] = ()
@@ -73,16 +77,18 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     every, named = rows_of(evidence, NEED, StepColumn), {*limits.required}
     rows = {row.column: row for row in every if row.column not in LOOKED_AT or named & {row.column, row.logged_as}}
     order = rows[STEP].order if STEP in rows else None
-    if order is None or order.steps < limits.min_steps:
-        return blocked("too-few-steps", {"steps": order.steps if order else 0, "needed": limits.min_steps})
+    few: Fields = {"steps": order.steps if order else 0, "needed": limits.min_steps}
+    if order is None:
+        return blocked("too-few-steps", few)
     by_name = {row.logged_as: row for row in reversed(rows.values())} | rows  # the standard name, or that in the log
     steps, required = rows[STEP], {name: by_name.get(name) for name in limits.required}
     cadence = min((row.interval or math.inf for row in required.values() if row), default=math.inf)
     offences = list(_order(order, steps, limits, cadence))
     for row in rows.values():
-        if row is steps or row in required.values():
-            offences += _cells(row, steps, order, limits)
+        offences += _cells(row, steps, order, limits, owed=row is steps or row in required.values())
         offences += _basis(row, limits, rows)
+    if order.steps < limits.min_steps and not (offences := [one for one in offences if one.code in FINAL]):
+        return blocked("too-few-steps", few)
     unseen = [Offence(place=name, code="absent") for name, row in required.items() if row is None]
     unseen += [
         Offence(place=row.column, code="nan-filtered", figures={"logged_as": row.logged_as, "finite": row.finite})
@@ -127,8 +133,10 @@ def _most(row: StepColumn, steps: StepColumn, limits: Limits) -> float:
     return math.ceil(2 * (interval or 1)) - 1
 
 
-def _cells(row: StepColumn, steps: StepColumn, order: StepOrder, limits: Limits) -> Iterator[Offence]:
-    counted: Fields = {key: getattr(row, key) for key in ("rows", "steps_missing", "missing", "nan", "infinite")}
+def _cells(row: StepColumn, steps: StepColumn, order: StepOrder, limits: Limits, *, owed: bool) -> Iterator[Offence]:
+    counted: Fields = {key: getattr(row, key) for key in COUNTED}
+    beside = not owed and (row.nan or row.infinite) and must_be_finite(row) and not stands_for_absent(row)
+    shows = row.nan < LEAST_NAN or row.ends_not_finite < NAN_SHARE * row.samples or _named(row, limits.allow_nan)
     most, hole = _most(row, steps, limits), row.largest_hole
     lost = steps.largest_hole > _most(steps, steps, limits) and row.hole_after_step == steps.hole_after_step  # a gap
     for code, broken, first in (
@@ -136,9 +144,11 @@ def _cells(row: StepColumn, steps: StepColumn, order: StepOrder, limits: Limits)
         ("no-step", row is steps and row.missing, None),
         ("missing", hole > most and not lost, row.hole_after_step),
         ("non-finite", row.nan or row.infinite, row.first_non_finite_step),
+        ("non-finite-beside", beside, row.first_non_finite_step),
+        ("all-nan", not (owed or beside or shows), row.first_nan_step),
         ("repeated-steps", row is not steps and row.logged_twice > limits.max_repeated_steps, row.first_logged_twice),
     ):
-        if broken:
+        if broken and (owed or code in ("non-finite-beside", "all-nan")):
             more: dict[str, Json] = {"unreadable": row.unreadable, "found": row.logged_twice, "first_step": first}
             more |= {"limit": limits.max_repeated_steps, "steps": order.steps, "hole": hole, "most": most}
             yield Offence(place=row.column, code=code, figures={**counted, **more})
@@ -184,39 +194,32 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
 
 
 FINAL = ("non-finite", "fractional-steps")  # what no later row mends
+COUNTED = ("rows", "samples", "steps_missing", "missing", "nan", "infinite", "ends_not_finite")
 
 
 @dataclass(slots=True, kw_only=True)
 class RunningMetrics:
-    """What no later row mends of the required metrics and of the steps, from so many different steps on."""
+    """What no later row mends of the required metrics and of the steps."""
 
     columns: tuple[str, ...]
-    least: int
     codes: tuple[str, ...] = FINAL
     window: tuple[float, float] = (-math.inf, math.inf)
-    steps: set[float] = field(default_factory=set)  # until there are enough
-    found: Offence | None = None
 
     def row(self, step: float | None, numbers: Numbers, _events: Sequence[Fields] = ()) -> Offence | None:
         """Return a required metric that is no number, or a step that is no whole one."""
         if step is None or not self.window[0] <= step <= self.window[1]:
             return None
-        if len(self.steps) < self.least:
-            self.steps.add(step)
-        where: Fields = {"step": step}
-        if self.found is None and not step.is_integer():
-            self.found = Offence(place=STEP, code="fractional-steps", figures=where)
-        for name in self.columns:
-            if self.found is None and name in numbers and not math.isfinite(numbers[name]):
-                self.found = Offence(place=name, code="non-finite", figures=where)
-        return self.found if len(self.steps) >= self.least else None
+        if not step.is_integer():
+            return Offence(place=STEP, code="fractional-steps", figures={"step": step})
+        broken = (name for name in self.columns if name in numbers and not math.isfinite(numbers[name]))
+        return next((Offence(place=name, code="non-finite", figures={"step": step}) for name in broken), None)
 
 
 def tripwire(evidence: Evidence, limits: Limits, measure: Measure) -> RunningMetrics:
     """Begin to judge the required metrics row by row."""
     names = {row.logged_as: row.column for row in rows_of(evidence, NEED, StepColumn)}
     columns = tuple(names.get(name, name) for name in limits.required)
-    return RunningMetrics(columns=columns, least=limits.min_steps, window=measure.steps or (-math.inf, math.inf))
+    return RunningMetrics(columns=columns, window=measure.steps or (-math.inf, math.inf))
 
 
 STATISTICS = (
@@ -242,7 +245,7 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 
 
 KIND = Kind(
-    name="step-metrics", version=6, roles={"run": SubjectKind.RUN},
+    name="step-metrics", version=7, roles={"run": SubjectKind.RUN},
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))}, limits=Limits, measure=Measure,
     window=lambda _, measure: measure.steps, columns=lambda limits, _: limits.required,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,

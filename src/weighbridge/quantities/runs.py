@@ -160,6 +160,8 @@ class StepColumn:
     first_logged_twice: Annotated[Step, Doc("the least of them", unit="step")]
     nan_filtered: Annotated[bool, Doc("the logger leaves out what is not finite", typical=False)]
     recurrence: Annotated[Recurrence | None, Doc("the number that it comes back to most often")] = later(None)
+    begins_not_finite: Annotated[int, Doc("NaN and infinities before the first finite sample", unit="rows")] = later(0)
+    ends_not_finite: Annotated[int, Doc("those behind the last; all where none is finite", unit="rows")] = later(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

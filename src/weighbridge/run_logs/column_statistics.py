@@ -47,6 +47,8 @@ def counts(column: Dense, steps: Dense) -> Mapping[str, Any]:
     numbers = column.state == NUMBER
     nan, infinite = numbers & np.isnan(column.values), numbers & np.isinf(column.values)
     unreadable = column.state == UNREADABLE
+    finite = np.flatnonzero(column.known[numbers])
+    begins, ends = (finite[0], numbers.sum() - 1 - finite[-1]) if len(finite) else (numbers.sum(), numbers.sum())
     values = steps.values[steps.known & ~numbers & (column.state != NOT_OWED)]
     without = np.setdiff1d(values, steps.values[steps.known & numbers]) if len(values) else values
     return {
@@ -59,6 +61,8 @@ def counts(column: Dense, steps: Dense) -> Mapping[str, Any]:
         "first_nan_step": _first(steps.values[nan & steps.known]),
         "first_non_finite_step": _first(steps.values[(nan | infinite) & steps.known]),
         "first_unreadable_step": _first(steps.values[unreadable & steps.known]),
+        "begins_not_finite": int(begins),
+        "ends_not_finite": int(ends),
         "steps_missing": len(without),
         "first_missing_step": _first(without),
     }

@@ -91,7 +91,7 @@ def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as problem:
             if not batch.terminated:
                 return
-            raise bad_line(path, number, f"not a row of JSON: {problem}") from None
+            raise bad_line(path, number, f"not a row of JSON: {problem}", line) from None
         if not isinstance(row, dict):
             raise bad_line(path, number, "not a row of JSON: a row must be an object, {…}")
         yield row

@@ -139,9 +139,12 @@ def empty(path: Path) -> SubjectError:
     return SubjectError("empty-file", "the file is empty", where=str(path), remedy="bind a log with at least one row")
 
 
-def bad_line(path: Path, line: int, what: str) -> SubjectError:
-    """Return the error for a line that is no row."""
-    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy="mend or remove the line")
+def bad_line(path: Path, line: int, what: str, text: str = "") -> SubjectError:
+    """Return the error for a line that is no row; of a text that a Trainer printed, where its rows are."""
+    remedy = "mend or remove the line"
+    if "{'" in text and "loss': " in text:
+        what, remedy = "a dict as Python prints it, no row of JSON", "bind the trainer_state.json that a Trainer saves"
+    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy=remedy)
 
 
 def no_rows(path: Path) -> SubjectError:

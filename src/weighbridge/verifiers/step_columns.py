@@ -37,7 +37,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     basis = dict.fromkeys(columns, view.basis)
     value, total = Rows("column", tuple(rows)), view.rows * len(rows)
     seen = sum(row.samples + row.missing + row.unreadable for row in rows)
-    return Measurement(quantity=QUANTITY, value=value, by="step_columns/3", basis=basis, examined=seen, total=total)
+    return Measurement(quantity=QUANTITY, value=value, by="step_columns/4", basis=basis, examined=seen, total=total)
 
 
 def _flops_per_s(view: RunView, wall_ms: statistics.Dense) -> float | None:

@@ -8,6 +8,7 @@ does not explain it. `spec/run-directory.md` says how often either is named by m
 
 import enum
 import math
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -30,6 +31,9 @@ CONSTANT_SHARE = 0.9  # of the samples of what a step gives, that hold one value
 QUICK_SHARE = 0.2  # of the least time of the other steps: quicker ones did no work
 # A sensor of utilisation gives whole percents, and a mean of several moves with the work: it has memory or a relation.
 SENSED = "util_pct"
+# A loss of a part of the data, by a name that begins with which; a best or least one is infinite until there is one.
+_SET = "(train(ing)?|val(id(ation)?)?|eval(uation)?|test|dev)"
+_LOSS = re.compile(rf"(?i)(?!.*[^a-z](best|min)[^a-z]){_SET}[^a-z](.*[^a-z])?loss(.step|.epoch)?|loss[^a-z]{_SET}")
 OF_A_STEP = ("loss", "grad_norm")  # what every step gives anew, besides its times and rates
 # What the recorder saw as it looked: mostly the same number, by rights, or what a batch happens to hold, or a part of a
 # step that may take no time. Rules of their own judge it.
@@ -108,6 +112,18 @@ def is_constant(row: StepColumn) -> bool:
 def of_a_step(column: str) -> bool:
     """Return whether each step gives this anew: a loss, a gradient norm, a time, a rate."""
     return column in OF_A_STEP or column.endswith(("_ms", "_per_sec"))
+
+
+def must_be_finite(row: StepColumn) -> bool:
+    """Return whether a column is the learning rate, or a loss of training or evaluation, by its name here or there."""
+    return row.column in ("loss", "val_loss", "lr") or bool(_LOSS.fullmatch(row.logged_as))
+
+
+def stands_for_absent(row: StepColumn) -> bool:
+    """Return whether NaN says "not evaluated": where no cell is empty, before the first number or evenly between."""
+    between, gaps = row.nan + row.infinite - row.begins_not_finite - row.ends_not_finite, row.finite - 1
+    even = between >= gaps and row.ends_not_finite <= max(row.begins_not_finite, between / max(gaps, 1))
+    return gaps >= 0 and not row.missing and (even or between == row.ends_not_finite == 0)
 
 
 def placeholders(row: StepColumn) -> list[Stretch]:

@@ -19,7 +19,7 @@ NEED = "columns"
 FAILS = (
     *("missing", "no-step", "unreadable", "non-finite", "repeated-steps", "backward-steps", "gap", "fractional-steps"),
     *("constant", "noise", "derived", "placeholder", "recurring", "impossible-speed", "beyond-hardware", "impossible"),
-    *("inconsistent",),
+    *("inconsistent", "non-finite-beside", "all-nan"),
 )
 BLOCKED = ("absent", "nan-filtered", "column-undecided", "too-few-steps")
 
@@ -72,13 +72,9 @@ HOLES = _breaks.beyond(_in_cells("missing", "largest_hole"), _in_order("gap", "l
 RATE = _breaks.beyond(("above", "inconsistent", _at_rate(1)), ("below", "inconsistent", _at_rate(-1)))
 
 
-def _is_named(row: StepColumn, globs: Sequence[str]) -> bool:
-    return listed(row.column, globs) or listed(row.logged_as, globs)
-
-
 def _unless(change: Change, *allowed: str) -> Change:
     def changed(row: StepColumn, limits: Limits) -> Any:
-        free = any(_is_named(row, getattr(limits, globs)) for globs in allowed)
+        free = any(listed(name, getattr(limits, globs)) for globs in allowed for name in (row.column, row.logged_as))
         return None if free else change(row, limits)
 
     return changed
@@ -115,17 +111,6 @@ def _row_lost(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mu
     return _breaks("", "", lost, "max_gap is declared")(evidence, limits, places)
 
 
-def _only_in_part(row: StepColumn, limits: Limits) -> StepColumn | None:
-    still = row.min == row.max or row.order or _is_named(row, limits.allow_constant)
-    anew = column_basis.of_a_step(row.column) or not {row.column, row.logged_as}.isdisjoint(limits.required)
-    return column_basis.as_stretch(row) if anew and not still else None
-
-
-def _now_and_then(row: StepColumn, limits: Limits) -> StepColumn | None:
-    still = row.min == row.max or _is_named(row, limits.allow_constant)
-    return None if still else column_basis.as_recurring(row)
-
-
 INVENTED = (
     ("a placeholder throughout", "constant", column_basis.as_constant),
     ("one value on all but a few samples", "constant", column_basis.as_nearly_constant),
@@ -139,6 +124,7 @@ IMPOSSIBLE: tuple[tuple[str, Sequence[str], Callable[[StepColumn], Fields]], ...
     ("a utilisation above all of it", ("gpu_util_pct",), lambda _: {"max": math.nextafter(100.0, math.inf)}),
     ("a rate that was zero throughout", column_basis.NOT_ALL_ZERO, lambda row: {"zeros": row.finite}),
 )
+NO: Fields = {"samples": 5, "nan": 5, "ends_not_finite": 5}
 FILTERED, UNDECIDED = "not required, or allowed by the contract", "none must be measured"
 PART = "no column that each step gives anew, or allowed by the contract"
 
@@ -151,7 +137,16 @@ def _impossible(columns: Sequence[str], fields: Callable[[StepColumn], Fields]) 
     return lambda row, _: fields(row) if row.column in columns else None
 
 
+def _part(row: StepColumn, limits: Limits) -> StepColumn | None:
+    anew = column_basis.of_a_step(row.column) or not {row.column, row.logged_as}.isdisjoint(limits.required)
+    return column_basis.as_stretch(row) if anew and row.min != row.max and not row.order else None
+
+
+_in_part = _unless(_part, "allow_constant")
+_now_and_then = _unless(lambda row, _: None if row.min == row.max else column_basis.as_recurring(row), "allow_constant")
 _nan_kept = _unless(lambda _row, _limits: {"nan_filtered": True}, "allow_filtered")
+_all_nan = _unless(lambda of, _: None if of.order or column_basis.must_be_finite(of) else NO, "allow_nan", "required")
+_once_nan = _unless(lambda row, _: {"nan": 1, "missing": 1} if column_basis.must_be_finite(row) else None, "required")
 _computed = _unless(lambda row, _: column_basis.as_derived(row) if row.column in column_basis.OF_A_STEP else None)
 _too_quick = _unless(lambda row, _: column_basis.as_quick(row))
 _too_short = _unless(lambda row, _: column_basis.as_undecided(row), "allow_noise", "allow_undecided")
@@ -163,10 +158,12 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     _breaks("one cell is not a number", "unreadable", at=_owing, unreadable=1),
     _breaks("NaN at one step", "non-finite", at=_owing, nan=1),
     _breaks("infinite at one step", "non-finite", at=_owing, infinite=1),
+    _breaks("NaN once in a loss or rate beside", "non-finite-beside", _once_nan, "none beside", at=_judged),
+    _breaks("NaN in all of a metric that is not required", "all-nan", _all_nan, "none, or allowed", at=_judged),
     _breaks("a row without a step", "no-step", lambda row, _: {"missing": 1} if row.order else None),
     Mutation("a row lost", "gap", _row_lost),
     _breaks("half a step", "fractional-steps", lambda row, _: _reordered(row, fractional=1)),
-    _breaks("a placeholder from one step to another", "placeholder", _only_in_part, PART, at=_judged),
+    _breaks("a placeholder from one step to another", "placeholder", _in_part, PART, at=_judged),
     _breaks("a formula of another column", "derived", _computed, PART),
     _breaks("a placeholder now and then", "recurring", _now_and_then, PART),
     _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=telling_speed),

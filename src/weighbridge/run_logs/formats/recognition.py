@@ -20,7 +20,7 @@ from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
 from weighbridge.run_logs.formats.record_files import SIGN, event_files, is_events, read_events, read_wandb
 from weighbridge.run_logs.json_log import HEAD, STEPS, read_attempts, read_jsonl, read_report
-from weighbridge.run_logs.log_file import GZIP, UTF_16, batches, open_regular, several_runs, suffix
+from weighbridge.run_logs.log_file import GZIP, UTF_16, bad_line, batches, open_regular, several_runs, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
 
 Read: TypeAlias = Callable[[Path, dict[str, str]], Log]
@@ -139,7 +139,11 @@ def _by_content(path: Path, digests: dict[str, str]) -> Log:
         except SubjectError as problem:
             if problem.code not in (*NOT_THIS, "too-large"):
                 raise
-    return _text(path, digests)
+    try:
+        return _text(path, digests)
+    except SubjectError as problem:
+        errors = (bad_line(path, at, "", line) for at, line in enumerate(first, 1) if problem.code == "unknown-format")
+        raise next((error for error in errors if error.what), problem) from None
 
 
 def _text(path: Path, digests: dict[str, str]) -> Log:
