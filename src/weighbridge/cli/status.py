@@ -241,7 +241,7 @@ def _entry(entry: fold.LedgerEntry, refuted: str, causes: Causes) -> Iterator[st
     if entry.reason:
         yield f"     reason: {entry.reason}"
     if refuted:
-        yield f"     UNVERIFIED: {refuted}"
+        yield from (f"     {line}" for line in f"UNVERIFIED: {refuted}".splitlines())
 
 
 def _next(one: Instance, *, alone: bool) -> str:
