@@ -171,7 +171,9 @@ def open_bundle(
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
         what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
         what = what if exists(path) else "there is no such folder or archive"
-        remedy = "name a bundle's folder: `verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
+        inside = [str(one.path) for one in stored(path, {})]
+        where = inside[0] if inside else "`verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
+        remedy = f"name a bundle's folder: {where}"
         raise BundleError("not-a-bundle", what, where=str(path), remedy=remedy)
     data = folder.read(statement.FILE, manifest.MAX_FILE)
     read = partial(Opened, path=path, folder=folder, id=sha256(data))
@@ -191,7 +193,8 @@ def _stated(
     found, anchor = sha256(data), ""
     for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
         if not found.startswith(wanted):
-            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: the statement was changed after sealing"
+            why = "it was renamed, is another, or the statement was changed after sealing"
+            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: {why}"
             changed = BundleError("id-mismatch", what, remedy="fetch the bundle again from where it was recorded")
             raise manifest.changed_by_git(statement.FILE, data, wanted) or changed
     if found in recorded:
