@@ -188,11 +188,11 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
             verdict, severity = one.finding.verdict, asked.gate.severity
             place = {"contract": asked.contract.id, "gate": asked.gate.id, "instance": asked.instance, "lane": asked.by}
             came_to = {"severity": severity, "outcome": verdict.outcome, "code": verdict.code}
-            each.append({**place, **came_to, "says": one.says, "excused": why})
+            each.append({**place, **came_to, "says": one.says, "of": one.of, "excused": why})
         print_json({"lane": lane, "as_of": utc(now), "gates": each, "exit_code": int(code)})
         return code
     for asked, one, why in rows:
-        said, elsewhere = finding_text(one.finding, one.lacking), "" if one.lacking else one.says
+        said, elsewhere = finding_text(one.finding, one.lacking), "" if one.lacking else f"{one.says}; of {one.of}"
         row = Row(finding=one.finding, title=asked.gate.title, said=said, excused=why, elsewhere=elsewhere)
         first, *rest = block(row)
         tell((f"{first}  [{asked.contract.id}]", *rest))

@@ -276,6 +276,17 @@ def _beside(view: CheckpointView) -> Mapping[str, str]:
     return {name: role for name, role in found.items() if name not in own and role != ASIDE}
 
 
+def names_beside(view: CheckpointView) -> tuple[str, ...]:
+    """Return what lies beside its files and may decide what is read; of one elsewhere, bound alone, what was read."""
+    if view.whole:
+        return tuple(sorted(beside(view)))
+    own = {Path(name).name for name in view.files}
+    parts = tuple(Path(name).suffix or name for name in own) if len(own) > 1 else (".safetensors.index.json",)
+    found = set(view.sidecars.files if view.url else view.folder.names()) - own
+    fixed = {one for one in found if role_of(one) in (SETTINGS, STRUCTURE) and not one.endswith(".py")}
+    return tuple(sorted(fixed | {one for one in found if one.endswith(parts)}))
+
+
 def document_beside(view: CheckpointView, name: str) -> Mapping[str, Any]:
     """Read a JSON file beside a checkpoint, an entry of a list by its number; empty where there is none."""
     file = open_sidecar(view, name, MAX_CONFIG)
