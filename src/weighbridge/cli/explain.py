@@ -192,7 +192,7 @@ def _contract(name: str) -> Iterator[str]:
 def _meaning(heading: str, meaning: cards.Meaning) -> Iterator[str]:
     yield click.style(heading, bold=True)
     for label, text in ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do):
-        file = [label.strip(), *(f"  {line}" for line in text.splitlines())] if "\n" in text else []
+        file = [label.strip(), *(f"  {line}".rstrip() for line in text.splitlines())] if "\n" in text else []
         yield from file or (_wrapped(label + text) if text else ())
 
 

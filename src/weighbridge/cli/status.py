@@ -60,8 +60,7 @@ def command(
 
         refuse_contracts(lane, named)
         sys.exit(_required(lane, folder, waivers, now, as_json=as_json))
-    here = contracts_here() if is_folder(folder) else {}
-    contracts = {name: loaded.contract for name, loaded in here.items()}
+    contracts = {name: one.contract for name, one in (contracts_here() if is_folder(folder) else {}).items()}
     if named is not None and (named.startswith(BUILTIN) or Path(named).is_file()):
         given = load_contract(named).contract
         contracts, named = {**contracts, given.id: given}, given.id

@@ -173,8 +173,7 @@ def open_bundle(
         what = what if exists(path) else "there is no such folder or archive"
         inside = [str(one.path) for one in stored(path, {})]
         where = inside[0] if inside else "`verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
-        remedy = f"name a bundle's folder: {where}"
-        raise BundleError("not-a-bundle", what, where=str(path), remedy=remedy)
+        raise BundleError("not-a-bundle", what, where=str(path), remedy=f"name a bundle's folder: {where}")
     data = folder.read(statement.FILE, manifest.MAX_FILE)
     read = partial(Opened, path=path, folder=folder, id=sha256(data))
     named = FOLDER.fullmatch(folder.name)

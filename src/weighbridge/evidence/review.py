@@ -82,7 +82,7 @@ class Against:
     keys: Mapping[str, SSlibKey] = field(default_factory=dict)  # by the names of their files; one must have signed
 
 
-UNREAD = Answer(CANNOT_SAY, "not asked: the bundle is not whole")
+UNREAD = Answer(CANNOT_SAY, "not asked: the integrity is broken")
 
 
 def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Answers:
@@ -135,7 +135,7 @@ def judged_again(path: Path, code: str, remedy: str) -> Bundle:
 
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:
-    unsigned = Answer(State.NONE, "NONE: the bundle is not whole")
+    unsigned = Answer(State.NONE, "NONE: not asked")
     return Answers(found, None, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
 
 
@@ -291,10 +291,10 @@ def _as_file(path: Path, was: Collection[str]) -> SubjectFiles:
 
 def subject(stated: Predicate, name: str, path: Path, read: Read = _as_file) -> Answer:
     """Return whether a file, or a folder, is a subject or an input as it was measured; `read` opens a checkpoint."""
-    reads = {model.SubjectKind.CHECKPOINT: read}
-    bound: dict[str, tuple[SubjectFiles, Read]] = {}
-    bound |= {f"{one.name}@{one.instance}": (one, reads.get(one.kind, _as_file)) for one in stated.subjects}
-    bound |= {one.role: (SubjectFiles({one.name: one.sha256}), _as_file) for one in stated.companions}
+    inputs = {one.role: SubjectFiles({one.name: one.sha256}) for one in stated.companions}
+    bound: dict[str, tuple[SubjectFiles, Read]] = {role: (files, _as_file) for role, files in inputs.items()}
+    for one in stated.subjects:
+        bound[f"{one.name}@{one.instance}"] = one, read if one.kind is model.SubjectKind.CHECKPOINT else _as_file
     wanted = {key: looked for key, looked in bound.items() if name in (key, key.partition("@")[0])}
     if not wanted:
         known = {word for key in bound for word in (key, key.partition("@")[0])}
