@@ -27,6 +27,7 @@ ID_SHOWN = 12
 NAMED = re.compile(r"(?<![0-9a-f])[0-9a-f]{12,64}(?![0-9a-f])")  # an id in a text, or its first digits
 LEFT_OUT = ("node_modules", "venv", "site-packages")
 LOG_TAIL = 256 << 10
+AS_DRAFTED = "tool", "host", "subjects", "instances", "command", "companions"
 PLUGINS_SCHEMA = "weighbridge.plugins/v0"
 # What may be sealed of the machine; nothing else is, whatever is handed in.
 _SEALABLE = (
@@ -68,17 +69,12 @@ def _written(draft: BundleDraft, into: Path, redactor: Redactor) -> Path:
     files = _files(draft, redactor)
     listed = manifest.to_bytes(files)
     predicate = Predicate(
+        **{name: getattr(draft, name) for name in AS_DRAFTED},
         contract=digests(draft.contract),
         manifest=sha256(listed),
-        tool=draft.tool,
-        host=draft.host,
-        subjects=draft.subjects,
-        instances=draft.instances,
         started=utc(draft.started),
         finished=utc(draft.finished),
         overridden=draft.contract.overridden,
-        command=draft.command,
-        companions=draft.companions,
     )
     stated = statement.to_bytes(predicate)
     whole = {**files, manifest.FILE: listed, statement.FILE: stated}

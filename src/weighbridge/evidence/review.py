@@ -104,15 +104,8 @@ def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = 
         why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
         says = f"{says}; NOT ANCHORED: {why}, so only the folder's name vouches for it"
         integrity = Answer(BROKEN if against.anchored else HOLDS, says)
-    return Answers(
-        id=bundle.id,
-        bundle=bundle,
-        integrity=integrity,
-        rederivation=rederivation(bundle),
-        authenticity=_authenticity(opened, against.keys),
-        freshness=freshness(bundle, against),
-        coverage=coverage(bundle),
-    )
+    judged, signed = rederivation(bundle), _authenticity(opened, against.keys)
+    return Answers(bundle.id, bundle, integrity, judged, signed, freshness(bundle, against), coverage(bundle))
 
 
 def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Opened:
