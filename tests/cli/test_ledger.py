@@ -395,7 +395,7 @@ def test_an_unknown_contract_is_2(cli: Cli, verify: Verify) -> None:
 # --- Verbs ------------------------------------------------------------------------------------------------------------
 
 
-def test_why_a_status_is_unverified_is_told_with_what_to_do_in_lines(cli: Cli, workplace: Path, verify: Verify) -> None:
+def test_why_a_status_is_unverified_comes_in_lines_with_what_to_do(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     shutil.rmtree(workplace / "evidence" / "bundles")
     story = cli("status", "why", "GATE-DTYPE")
