@@ -266,6 +266,9 @@ def test_landing_again_does_what_a_crash_left_undone(kept: Kept) -> None:
     draft.write_text(text)
     ended = kept.land(draft)
     assert (ended.code, "already-landed" in codes(ended)) == (1, True)
+    draft.unlink()
+    assert kept.land(kept.draft()).code == 0  # drafted anew, of the same title on the same day
+    assert [path.name[:4] for path in sorted(Path("spec/amendments").glob("*.md"))] == ["0001", "0002"]
 
 
 def test_a_section_under_the_title_of_the_one_that_it_refutes_lands_on_the_same_day(kept: Kept) -> None:

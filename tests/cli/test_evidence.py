@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -139,22 +140,91 @@ def test_the_file_that_was_measured_is_distinguished_from_another_by_its_digest(
     assert cli("evidence", "verify", bundle, "--subject", "import").code == 2
 
 
-def test_a_folder_is_the_subject_where_every_file_of_it_is(cli: Cli, workplace: Path) -> None:
-    (workplace / "m").mkdir()
-    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "m" / "model.safetensors")
-    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "b.safetensors")
-    assert (
-        cli("verify", "builtin:checkpoint-import", "--subject", "source=m", "--subject", "import=b.safetensors").code
-        == 0
-    )
+CONFIG = '{"model_type": "llama", "hidden_size": 8}'
+
+
+@pytest.fixture
+def of_folder(cli: Cli, workplace: Path) -> Path:
+    """Seal a source that is a folder of a file of tensors and its configuration."""
+    for name in ("m", "n"):
+        (workplace / name).mkdir()
+        save_file({"w": np.arange(6, dtype=np.float32)}, workplace / name / "model.safetensors")
+        (workplace / name / "config.json").write_text(CONFIG)
+    assert cli("verify", "builtin:checkpoint-import", "--subject", "source=m", "--subject", "import=n").code == 0
     (bundle,) = Path(".weighbridge/bundles").iterdir()
-    assert cli("evidence", "verify", bundle, "--subject", "source=m").code == 0
-    (workplace / "m" / "config.json").write_text("{ }")
-    changed = cli("evidence", "verify", bundle, "--subject", "source=m")
-    (workplace / "m" / "model.safetensors").unlink()
-    missing = cli("evidence", "verify", bundle, "--subject", "source=m")
-    assert {changed.code, missing.code} <= {0, 1}
-    assert missing.code == 1
+    return bundle
+
+
+def second_gguf(folder: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        shutil.copy(GOOD, folder / name)
+
+
+ADDED: dict[str, Callable[[Path], object]] = {
+    "adapter_config.json": lambda folder: (folder / "adapter_config.json").write_text("{}"),
+    "adapter_model.bin": lambda folder: (folder / "adapter_model.bin").write_bytes(b"x"),
+    "tokenizer.json": lambda folder: (folder / "tokenizer.json").write_text("{}"),
+    "generation_config.json": lambda folder: (folder / "generation_config.json").write_text("{}"),
+    "": lambda folder: shutil.copy(folder / "model.safetensors", folder / "model-00002-of-00002.safetensors"),
+    "a.gguf": second_gguf,
+    "config.json": lambda folder: (folder / "config.json").write_text(CONFIG.replace("8", "9")),
+    "model.safetensors": lambda folder: (folder / "model.safetensors").unlink(),
+}
+
+
+def test_a_folder_is_the_subject_where_every_file_of_it_is(cli: Cli, of_folder: Path) -> None:
+    ended = cli("evidence", "verify", of_folder, "--subject", "source=m")
+    assert (ended.code, "m is source@default as it was measured" in ended.lines[-1]) == (0, True), ended.out
+    Path("m/README.md").write_text("which no loader reads")
+    assert cli("evidence", "verify", of_folder, "--subject", "source=m").code == 0
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_folder_with_a_file_that_the_bundle_does_not_know_is_not_the_subject(
+    cli: Cli, of_folder: Path, name: str
+) -> None:
+    ADDED[name](Path("m"))
+    ended = cli("evidence", "verify", of_folder, "--subject", "source=m")
+    row = next(line for line in ended.lines if line.startswith("  subject source"))
+    assert (ended.code, "broken" in row, name in ended.out.partition("subject source")[2]) == (1, True, True), ended.out
+
+
+def test_one_file_of_several_does_not_answer_for_the_others(cli: Cli, of_folder: Path) -> None:
+    Path("config.json").write_text(CONFIG)
+    for file in ("m/config.json", "config.json"):
+        ended = cli("evidence", "verify", of_folder, "--subject", f"source={file}")
+        row = next(line for line in ended.lines if line.startswith("  subject source"))
+        assert (ended.code, "cannot say" in row) == (3, True), ended.out
+        assert "model.safetensors: sha256 " in ended.lines[-1]
+    Path("config.json").write_text("{}")
+    assert cli("evidence", "verify", of_folder, "--subject", "source=config.json").code == 1
+    assert cli("evidence", "verify", of_folder, "--subject", "source=m/model.safetensors").code == 0  # with its config
+    Path("m/config.json").write_text("{}")
+    assert cli("evidence", "verify", of_folder, "--subject", "source=m/model.safetensors").code == 1
+
+
+def test_a_renamed_bundle_and_a_folder_of_bundles_say_so(cli: Cli) -> None:
+    bundle = sealed(cli, GOOD)
+    several = cli("evidence", "verify", bundle.parent)
+    assert (several.code, f"name a bundle's folder: {bundle}" in several.err) == (4, True), several.err
+    ended = cli("evidence", "verify", bundle.rename(bundle.with_name(f"{bundle.name[:-12]}{'a' * 12}")))
+    assert (ended.code, ended.out.count("its folder says aaaaaaaaaaaa")) == (1, 1), ended.out
+    assert "it was renamed" in ended.out
+
+
+def test_a_contract_did_not_change_because_a_parameter_was_given(cli: Cli, workplace: Path) -> None:
+    mine = workplace / "contracts" / "mine.yaml"
+    mine.parent.mkdir()
+    text = (data_path("contracts") / "checkpoint-import.yaml").read_text()
+    assert "{policy: lossless}" in text
+    policy = "params: {policy: {type: string, default: lossless}}\n"
+    mine.write_text(text.replace("{policy: lossless}", '{policy: "${params.policy}"}') + policy)
+    words = ("--subject", f"source={SOURCE}", "--subject", f"import={GOOD}", "--param", "policy=same")
+    cli("verify", mine, *words)
+    (bundle,) = Path(".weighbridge/bundles").iterdir()
+    assert "has changed" not in cli("evidence", "verify", bundle).out
+    mine.write_text(mine.read_text().replace("title: ", "title: Another "))
+    assert "STALE: 0.0 days old; the contract has changed since" in cli("evidence", "verify", bundle).out
 
 
 def test_what_is_attached_is_sealed_redacted_with_its_role_and_digest(cli: Cli, workplace: Path) -> None:
@@ -171,7 +241,7 @@ def test_what_is_attached_is_sealed_redacted_with_its_role_and_digest(cli: Cli, 
     assert f"{wanted['sha256']}  log train.log attached" in shown
     (bundle / "logs" / "log.txt").write_bytes(text[:-1] + b"!")
     altered = cli("evidence", "verify", bundle)
-    assert (altered.code, altered.lines[1]) == (1, "what its gates came to cannot be said: it is not whole")
+    assert (altered.code, altered.lines[1]) == (1, "what its gates came to cannot be said: its integrity is broken")
 
 
 @pytest.mark.parametrize(

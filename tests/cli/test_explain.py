@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import datetime as dt
 import functools
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from weighbridge.core.model import Status
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import ColumnBasis
 from weighbridge.gates.families.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.lanes.waivers import read_waivers
 from weighbridge.report import status_word
 from weighbridge.verifiers import VERIFIERS
 
@@ -159,6 +162,18 @@ def test_a_word_that_the_tool_prints_is_explained_in_each_of_its_meanings(cli: C
     printed = cli("explain", *word.split())
     assert printed.code == 0
     assert [sense for sense in MEANT[word] if sense not in printed.out] == []
+
+
+def test_a_lane_and_a_waiver_are_explained_with_a_file_that_can_be_copied(cli: Cli, workplace: Path) -> None:
+    known = {word: meaning.example for group in glossary("terms").values() for word, meaning in group.items()}
+    lane, waiver = known["lane"], known["waiver"]
+    for word in ("lane", "waiver"):
+        assert "".join(f"  {line}".rstrip() + "\n" for line in known[word].splitlines()) in re.sub(
+            " +\n", "\n", cli("explain", word).out
+        )
+    (workplace / "waivers.yaml").write_text(waiver)
+    assert read_waivers(workplace / "waivers.yaml", dt.datetime(2026, 11, 2, tzinfo=dt.UTC)).good
+    assert tomllib.loads(lane)["lanes"]["pull-request"]["accepts"] == {"nightly": {"max_age": "36h"}}
 
 
 def test_an_uncited_figure_of_the_author_is_explained_as_an_error(cli: Cli) -> None:

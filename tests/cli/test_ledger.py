@@ -274,6 +274,7 @@ def test_a_version_with_other_content_is_refused_by_lint_and_by_recording(
     for one in (linted, ended):
         assert one.code == 2
         assert "reused-version mine 1.0.0 has another content in the ledger" in one.err
+    assert linted.lines == ["0 of 1 contract is usable"]
     assert entries(workplace) == before
     write(workplace, CONTRACT.replace("lossless", "same").replace("1.0.0", "2.0.0"))
     assert (cli("lint").code, verify().code) == (0, 0)
@@ -392,6 +393,14 @@ def test_an_unknown_contract_is_2(cli: Cli, verify: Verify) -> None:
 
 
 # --- Verbs ------------------------------------------------------------------------------------------------------------
+
+
+def test_why_a_status_is_unverified_comes_in_lines_with_what_to_do(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    shutil.rmtree(workplace / "evidence" / "bundles")
+    story = cli("status", "why", "GATE-DTYPE")
+    assert "         restore it from the history of the repository" in story.lines
+    assert "\\n" not in story.out
 
 
 @pytest.mark.slow

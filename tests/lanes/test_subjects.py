@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -146,6 +147,143 @@ def test_the_required_check_asks_nothing_of_an_instance_that_is_retired(cli: Cli
     assert cli("ledger", "retire", "imp/GATE-A/b", *reason).code == 0
     required = cli("status", "--require", "pr")
     assert (required.code, "GATE-A[b]" in required.out, "GATE-B[b]" in required.out) == (0, False, True), required.out
+
+
+# --- Folders, of which one gate reads more than another ---------------------------------------------------------------
+
+CONFIG = """  - id: GATE-B
+    title: The model is configured as its source is
+    kind: config-agreement
+    subjects: {source: source, candidate: import}
+"""
+
+
+@pytest.fixture
+def folders(project: Path) -> Path:
+    """Make both subjects folders, and let the gate of the lane that accepts read a file that the other's does not."""
+    head, _, _ = CONTRACT.partition("  - id: GATE-B")
+    (project / "contracts" / "imp.yaml").write_text(head + CONFIG)
+    (project / ".gitignore").write_text("source*/\nimport/\n")
+    commit(project)
+    for name in ("source", "import"):
+        (project / name).mkdir()
+        shutil.copy(project / "good.safetensors", project / name / "model.safetensors")
+        (project / name / "config.json").write_text('{"model_type": "llama", "hidden_size": 8}')
+        (project / name / "generation_config.json").write_text('{"temperature": 0.5}')
+    return project
+
+
+BOUND = "--subject", "source=source", "--subject", "import=import"
+
+
+def lane(cli: Cli, name: str, *more: str, words: tuple[str, ...] = BOUND) -> tuple[int, str]:
+    ended = cli("verify", "--lane", name, *words, *more)
+    return ended.code, ended.out
+
+
+def test_a_file_that_only_one_lane_reads_makes_no_other_subject(cli: Cli, folders: Path) -> None:
+    assert lane(cli, "nightly", "--record")[0] == 0
+    code, printed = lane(cli, "pr", "--record")
+    assert ("(lane-other" in printed, "by lane nightly" in printed) == (False, True), printed
+    required = cli("status", "--require", "pr")
+    assert (required.code, "(lane-other" in required.out) == (code, False), required.out
+    (folders / "source" / "README.md").write_text("which no loader reads")
+    assert "(lane-other" not in lane(cli, "pr")[1]
+    (folders / "source" / "generation_config.json").write_text('{"temperature": 0.7}')  # which nightly never read
+    assert "(lane-other" not in lane(cli, "pr")[1]
+
+
+def overwritten(folder: Path, name: str, data: bytes = b'{"model_type": "llama", "hidden_size": 9}') -> None:
+    (folder / name).write_bytes(data)
+
+
+def other_tensors(folder: Path) -> None:
+    save_file({"w": np.arange(1, 97, dtype=np.float32) / 6}, folder / "model.safetensors")
+
+
+def second_file(folder: Path) -> None:
+    shutil.copy(folder / "model.safetensors", folder / "model-00002-of-00002.safetensors")
+
+
+def swapped(folder: Path) -> None:
+    """Give the tensors another name, and others theirs."""
+    (folder / "model.safetensors").rename(folder / "model.bin")
+    other_tensors(folder)
+
+
+# What is done to the source after nightly has passed, and the file that the refusal names.
+SWAPS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another file of the same name": (other_tensors, "model.safetensors sha256 "),
+    "another configuration": (lambda folder: overwritten(folder, "config.json"), "config.json sha256 "),
+    "the configuration removed": (lambda folder: (folder / "config.json").unlink(), "config.json"),
+    "the configuration renamed": (lambda folder: (folder / "config.json").rename(folder / "c.json"), "config.json"),
+    "an unread file removed": (
+        lambda folder: (folder / "generation_config.json").unlink(), "generation_config.json not here"
+    ),
+    "a tokenizer added": (
+        lambda folder: overwritten(folder, "tokenizer.json", b"{}"), "tokenizer.json not known there"
+    ),
+    "an adapter added": (
+        lambda folder: overwritten(folder, "adapter_config.json", b"{}"), "adapter_config.json not known there"
+    ),
+    "code added": (lambda folder: overwritten(folder, "modeling.py", b""), "modeling.py not known there"),
+    "weights added": (lambda folder: overwritten(folder, "adapter.bin", b"x"), "adapter.bin not known there"),
+    "a second file of tensors": (second_file, ""),
+    "tensors under another name": (swapped, "model.safetensors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("swap", sorted(SWAPS))
+def test_another_folder_than_was_measured_is_never_accepted(cli: Cli, folders: Path, swap: str) -> None:
+    assert lane(cli, "nightly", "--record")[0] == 0
+    change, named = SWAPS[swap]
+    change(folders / "source")
+    code, printed = lane(cli, "pr")
+    assert (code != 0, "(lane-other-subject)" in printed, "by lane nightly" in printed) == (True, True, False)
+    assert "of another import" not in printed
+    assert named in printed.replace("\n", " "), printed
+
+
+def test_a_file_beside_one_that_was_bound_alone_counts_where_its_name_is_read(cli: Cli, folders: Path) -> None:
+    words = "--subject", "source=source/model.safetensors", "--subject", "import=import/model.safetensors"
+    assert lane(cli, "nightly", "--record", words=words)[0] == 0
+    (folders / "source" / "other.safetensors").write_bytes(b"")  # which nobody reads who reads that one
+    assert "(lane-other" not in lane(cli, "pr", words=words)[1]
+    (folders / "source" / "tokenizer.json").write_text("{}")
+    code, printed = lane(cli, "pr", words=words)
+    assert (code != 0, "tokenizer.json not known there" in printed) == (True, True), printed
+
+
+def test_evidence_without_the_names_of_what_lay_beside_it_counts_where_nothing_did(
+    cli: Cli, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:  # as older versions sealed it
+        before.setattr("weighbridge.evaluation.runner.names_beside", lambda _view: ())
+        assert lane(cli, "nightly", "--record")[0] == 0
+    code, printed = lane(cli, "pr")
+    assert (code, "generation_config.json not known there" in printed) == (3, True), printed
+    for name in ("source", "import"):
+        (folders / name / "generation_config.json").unlink()
+    assert "(lane-other" not in lane(cli, "pr")[1]
+
+
+def test_the_required_check_joins_no_evidence_of_two_folders(cli: Cli, folders: Path) -> None:
+    assert lane(cli, "nightly", "--record")[0] == 0
+    overwritten(folders / "source", "config.json")
+    overwritten(folders / "import", "config.json")
+    lane(cli, "pr", "--record")
+    joined = cli("status", "--require", "pr")
+    assert (joined.code, "config.json sha256 " in joined.out) == (3, True), joined.out
+
+
+def test_the_required_check_names_the_files_that_its_evidence_is_of(cli: Cli, project: Path) -> None:
+    assert (nightly(cli, "good"), pull(cli, "good", "--record")[0]) == (0, 0)
+    digest = hashlib.sha256((project / "good.safetensors").read_bytes()).hexdigest()
+    shutil.copy(project / "bad.safetensors", project / "good.safetensors")  # nothing here is looked at
+    required = cli("status", "--require", "pr")
+    assert (required.code, required.out.count(f"import good.safetensors sha256 {digest[:12]}")) == (0, 2), required.out
+    gates = json.loads(cli("status", "--require", "pr", "--json").out)["gates"]
+    assert all(f"good.safetensors sha256 {digest[:12]}" in one["of"] for one in gates)
 
 
 # --- The ledger's standing --------------------------------------------------------------------------------------------

@@ -51,6 +51,16 @@ def test_a_gate_that_passes_is_a_test_that_passes(tmp_path: Path) -> None:
     assert "contracts/x.yaml::GATE-IMPORT-001 PASSED" in out
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# not written yet\n"])
+def test_an_empty_file_among_contracts_is_an_error(tmp_path: Path, text: str) -> None:
+    for name in ("contracts", "data"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "empty.yaml").write_text(text)
+    (tmp_path / "test_it.py").write_text("def test_it():\n    assert True\n")
+    code, out = session(tmp_path)
+    assert (code, "ERROR contracts/empty.yaml" in out, "data/empty.yaml" in out) == (2, True, False), out
+
+
 @pytest.mark.slow
 def test_a_gate_that_fails_shows_its_finding_and_no_traceback(tmp_path: Path) -> None:
     code, out = run(tmp_path, subject("source", SOURCE), subject("import", BAD))

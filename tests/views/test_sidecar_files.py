@@ -8,17 +8,21 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, cli
 from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.model_config.model_description import describe_model
+from weighbridge.model_config.vocabulary import MODELS
 from weighbridge.views.checkpoint import (
     MAX_CONFIG,
     CheckpointView,
     config_beside,
     json_beside,
+    names_beside,
     open_checkpoint,
     text_beside,
 )
@@ -33,6 +37,29 @@ def view(tmp_path: Path) -> CheckpointView:
 
 def sidecars(view: CheckpointView) -> Path:
     return Path(next(iter(view.files))).parent
+
+
+def test_whatever_is_read_by_a_fixed_name_lies_beside_a_file_that_was_bound_alone(tmp_path: Path) -> None:
+    folder = directory(tmp_path / "hf", decoder(1))
+    names = {"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt"}
+    names |= {"vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json", "params.json", *MODELS}
+    names |= {"adapter_config.json", "modules.json", "model.safetensors.index.json"}
+    for name in {*names, "README.md", "setup.py", "other.safetensors", "notes.txt"} - {"config.json"}:
+        (folder / name).write_text("{}")
+    assert set(names_beside(open_checkpoint(folder / "model.safetensors"))) == names
+
+
+def test_further_parts_lie_beside_shards_that_were_bound_by_their_index(tmp_path: Path) -> None:
+    folder = directory(tmp_path / "hf", decoder(1))
+    shards = {}
+    for number in (1, 2):
+        name = f"model-0000{number}-of-00002.safetensors"
+        save_file({f"w{number}": np.ones(4, np.float32)}, folder / name)
+        shards[f"w{number}"] = name
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    (folder / "results.json").write_text("{}")
+    assert names_beside(open_checkpoint(index)) == ("config.json", "model.safetensors")
 
 
 def test_what_was_read_is_digested_and_nothing_else(view: CheckpointView) -> None:

@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -78,7 +78,7 @@ def verify_bundle(
     BUNDLE is a folder, a zip or tar that holds one, or the first digits of the id of one that is kept here. Its
     integrity, re-derivation, authenticity, freshness and coverage are answered apart.
 
-    Exit 0: unchanged, same verdicts; 1: not, or not what was required; 3: cannot be judged again here; 4: unreadable.
+    Exit 0: unchanged, same verdicts; 1: not, or not what was required; 3: cannot be said here; 4: unreadable.
     """
     ledger = bundle.resolve().parent.parent / "ledger"
     against = Against(
@@ -96,7 +96,7 @@ def verify_bundle(
     sealed = answers.bundle
     if sealed is not None:
         for name, path in pairs(subjects, "subject"):
-            found[f"subject {name}"] = review.subject(sealed.statement, name, path)
+            found[f"subject {name}"] = review.subject(sealed.statement, name, path, _checkpoint)
     findings = sealed.findings if sealed else ()
     if as_json:
         of_gate = ("gate", "instance", "severity", "outcome", "code")
@@ -106,9 +106,17 @@ def verify_bundle(
         print_json({"id": answers.id, "gates": shown, "reported": reported, **plain(found)})
     else:
         tell(_lines(answers, found))
-    other = any(one.held is State.BROKEN for name, one in found.items() if name not in QUESTIONS)
+    asked = {one.held for name, one in found.items() if name not in QUESTIONS}
     passed = exit_code(("", one) for one in findings) is ExitCode.PASSED and answers.coverage.held is State.HOLDS
-    sys.exit(answers.exit_code or int(other or (require_pass and not passed)))
+    other = State.BROKEN in asked or (require_pass and not passed)
+    sys.exit(answers.exit_code or (1 if other else 3 if State.CANNOT_SAY in asked else 0))
+
+
+def _checkpoint(path: Path, was: Collection[str]) -> statement.SubjectFiles:
+    from weighbridge.evaluation.runner import files_of  # what measures loads as long as the rest
+    from weighbridge.views.checkpoint import open_checkpoint
+
+    return files_of(open_checkpoint(path), was=was)
 
 
 def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
@@ -116,7 +124,7 @@ def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
     if answers.rederivation.held is State.BROKEN:
         yield "as sealed, which is not what the measurements give:"
     if answers.bundle is None:
-        yield "what its gates came to cannot be said: it is not whole"
+        yield "what its gates came to cannot be said: its integrity is broken"
     else:
         titles = {gate.id: gate.title for gate in answers.bundle.contract.gates}
         for finding in answers.bundle.findings:
@@ -126,7 +134,7 @@ def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
         yield from (printable(f"  {bound_as(at.name, at.instance, at.path)} is {at.said}") for at in bound)
     for name, one in found.items():
         yield printable(f"  {name:<13} {one.held:<11} {one.says}")
-        yield from (printable(f"  {'':<25} {detail}") for detail in one.details)
+        yield from (printable(f"  {'':<25} {detail}") for detail in one.details if detail not in one.says)
 
 
 @verb("show", "Print what a bundle holds.", "BUNDLE", of=command)

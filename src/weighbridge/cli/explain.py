@@ -192,7 +192,8 @@ def _contract(name: str) -> Iterator[str]:
 def _meaning(heading: str, meaning: cards.Meaning) -> Iterator[str]:
     yield click.style(heading, bold=True)
     for label, text in ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do):
-        yield from _wrapped(label + text) if text else ()
+        file = [label.strip(), *(f"  {line}".rstrip() for line in text.splitlines())] if "\n" in text else []
+        yield from file or (_wrapped(label + text) if text else ())
 
 
 def _code(of: str, code: str, kind: str = "") -> Iterator[str]:

@@ -54,7 +54,8 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
 
         known = recorded_contracts(Ledger(folder))
     compared = loaded if known or len(loaded) > 1 else ()
-    problems += [found.error for found in load.reused(((one, digests(one.contract).whole) for one in compared), known)]
+    reused = tuple(load.reused(((one, digests(one.contract).whole) for one in compared), known))
+    problems += [found.error for found in reused]
     warnings = [warning for one in loaded for warning in one.warnings] + [found for found in beside if found.warning]
     if as_json:
         levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]
@@ -68,7 +69,7 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
             do = f"name the folder: weighbridge lint {found_in}" if found_in else "write one: weighbridge init"
             tell([NOTHING_OWN.format(do)], err=True)
         of = "contracts that ship with weighbridge" if shipped else "contracts"
-        tell([f"{len(loaded)} of {len(names)} {of} are usable"])
+        tell([f"{len(loaded) - len(reused)} of {len(names)} {of} are usable"])
     if on_github():
         from weighbridge.report import Level, github
 

@@ -60,8 +60,7 @@ def command(
 
         refuse_contracts(lane, named)
         sys.exit(_required(lane, folder, waivers, now, as_json=as_json))
-    here = contracts_here() if is_folder(folder) else {}
-    contracts = {name: loaded.contract for name, loaded in here.items()}
+    contracts = {name: one.contract for name, one in (contracts_here() if is_folder(folder) else {}).items()}
     if named is not None and (named.startswith(BUILTIN) or Path(named).is_file()):
         given = load_contract(named).contract
         contracts, named = {**contracts, given.id: given}, given.id
@@ -188,11 +187,11 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
             verdict, severity = one.finding.verdict, asked.gate.severity
             place = {"contract": asked.contract.id, "gate": asked.gate.id, "instance": asked.instance, "lane": asked.by}
             came_to = {"severity": severity, "outcome": verdict.outcome, "code": verdict.code}
-            each.append({**place, **came_to, "says": one.says, "excused": why})
+            each.append({**place, **came_to, "says": one.says, "of": one.of, "excused": why})
         print_json({"lane": lane, "as_of": utc(now), "gates": each, "exit_code": int(code)})
         return code
     for asked, one, why in rows:
-        said, elsewhere = finding_text(one.finding, one.lacking), "" if one.lacking else one.says
+        said, elsewhere = finding_text(one.finding, one.lacking), "" if one.lacking else f"{one.says}; of {one.of}"
         row = Row(finding=one.finding, title=asked.gate.title, said=said, excused=why, elsewhere=elsewhere)
         first, *rest = block(row)
         tell((f"{first}  [{asked.contract.id}]", *rest))
@@ -241,7 +240,7 @@ def _entry(entry: fold.LedgerEntry, refuted: str, causes: Causes) -> Iterator[st
     if entry.reason:
         yield f"     reason: {entry.reason}"
     if refuted:
-        yield f"     UNVERIFIED: {refuted}"
+        yield from (f"     {line}" for line in f"UNVERIFIED: {refuted}".splitlines())
 
 
 def _next(one: Instance, *, alone: bool) -> str:

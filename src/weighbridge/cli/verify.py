@@ -184,10 +184,11 @@ def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyReq
         if result.bundle or asked.evidence is None:
             yield printable(f"evidence: {result.bundle.path if result.bundle else 'none was kept (--no-evidence)'}")
         if asked.lane and result.bundle:
-            from weighbridge.lanes.lane_evidence import UNCOMMITTED, paths_read
+            from weighbridge.lanes.lane_evidence import paths_read
+            from weighbridge.lanes.lanes import uncommitted
 
             unknown = [path for path, digest in paths_read(result.bundle.environment).items() if not digest]
-            yield from (printable(f"no lane will accept it: of {path}, {UNCOMMITTED}") for path in unknown)
+            yield from (printable(f"no lane will accept it: {path}, {uncommitted(path)}") for path in unknown)
         yield from _moved(result.moves)
     yield from summary([row for _, row in report.rows])
     yield report.tally

@@ -33,10 +33,16 @@ def commit(folder: Path, seconds: float = SECONDS) -> str:
 
 def is_dirty(folder: Path, seconds: float = SECONDS, within: str = ":/") -> bool | None:
     """Return whether a tracked file `within` differs from the commit, or Python is untracked there; None if unknown."""
-    changed = answer(folder, "status", "--porcelain", "--", within, seconds=seconds)
-    if changed is None:
+    found = changed(folder, seconds, within)
+    return None if found is None else bool(found)
+
+
+def changed(folder: Path, seconds: float = SECONDS, within: str = ":/") -> list[str] | None:
+    """Return which tracked files `within` differ from the commit, and untracked Python there; None if unknown."""
+    listed = answer(folder, "status", "--porcelain", "--", within, seconds=seconds)
+    if listed is None:
         return None
-    return any(not line.startswith("??") or line.rstrip('"').endswith(".py") for line in changed.splitlines())
+    return [line[3:] for line in listed.splitlines() if line[:2] != "??" or line.rstrip('"').endswith(".py")]
 
 
 def tree(folder: Path, within: str, left_out: tuple[str, ...] = ()) -> str | None:

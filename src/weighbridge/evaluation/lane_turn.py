@@ -6,9 +6,10 @@ from pathlib import Path
 
 from weighbridge.core import EMPTY, Contract, Fields, GateDecl, LaneError, SubjectError, dataclass, field, replace
 from weighbridge.evaluation.binding import Binding, found, instances
-from weighbridge.evaluation.runner import Evaluation
+from weighbridge.evaluation.runner import Evaluation, files_of
+from weighbridge.evidence.statement import SubjectFiles
 from weighbridge.lanes import lane_evidence
-from weighbridge.lanes.lane_evidence import Digests, LaneEvidence, Unfit, Wanted, blocked_for
+from weighbridge.lanes.lane_evidence import LaneEvidence, Unfit, Wanted, blocked_for
 from weighbridge.lanes.lanes import Project
 from weighbridge.ledger.store import Ledger
 from weighbridge.quantities.base import record_of
@@ -24,7 +25,7 @@ class Turn:
     lane: str
     sealed: Fields
     others: LaneEvidence
-    digested: dict[Binding, Digests] = field(default_factory=dict)
+    digested: dict[Binding, SubjectFiles] = field(default_factory=dict)
 
     def of(self, contract: Contract, gates: frozenset[str]) -> frozenset[str]:
         """Return those of a contract's gates that the lane measures itself."""
@@ -57,13 +58,16 @@ class Turn:
         findings.sort(key=lambda finding: order.index(finding.gate))
         return replace(evaluation, findings=tuple(findings), measured=measured), elsewhere
 
-    def _bound_here(self, gate: GateDecl, instance: str, evaluation: Evaluation) -> dict[str, Digests]:
+    def _bound_here(self, gate: GateDecl, instance: str, evaluation: Evaluation) -> dict[str, SubjectFiles]:
         """Return the files of those subjects of a gate that are bound here, each digested once, or raise why not."""
         here = found(gate.subjects.values(), evaluation.bound, instance)
         for one in here:
             if one not in self.digested:
-                digests = evaluation.digests.get(one.key) or one.open().digest()
-                self.digested[one] = tuple(sorted(digests.values()))
+                stated = (item for found in self.others.causes.stated.values() for item in found.subjects)
+                was = {name for item in stated if item.name == one.subject for name in item.digests}
+                known = evaluation.files.get(one.key, SubjectFiles())
+                enough = known.digests and known.digests.keys() >= was.intersection(known.beside)
+                self.digested[one] = known if enough else files_of(one.open(), known.digests or None, was)
         return {one.subject: self.digested[one] for one in here}
 
 

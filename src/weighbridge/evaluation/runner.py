@@ -7,20 +7,22 @@ import datetime as dt
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dumps, loads, model, plugins, show_traceback
 from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
+from weighbridge.evidence.statement import SubjectFiles
 from weighbridge.judging.judging import judge_contract
 from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_request, lacking_here
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
+from weighbridge.storage.readable import sha256
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Found, MeasurementJob, NoCanary, Verifier, Views
-from weighbridge.views.checkpoint import CheckpointView
+from weighbridge.views.checkpoint import CheckpointView, names_beside
 
 if TYPE_CHECKING:
     from weighbridge.evidence.redact import Redactor
@@ -41,7 +43,7 @@ class Evaluation:
     origins: Mapping[tuple[str, str], model.Origin]
     books: Mapping[tuple[str, str], str]  # digests of those that stand; "" where none does and one is needed
     unwitnessed: Mapping[tuple[str, str], str]  # of what is REPORTED, why no book stands
-    digests: Mapping[tuple[str, str], Mapping[str, str]]
+    files: Mapping[tuple[str, str], SubjectFiles]
     sizes: Mapping[tuple[str, str], int]
     starts: Mapping[tuple[str, str], str]
     programs: Mapping[tuple[str, str], tuple[str, bool | None]]
@@ -94,12 +96,12 @@ class EvaluationSession:
     def judged(self, redactor: Redactor | None) -> Evaluation:
         """Judge what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ."""
         views, canaries = self.views, self.canaries
-        digests: dict[tuple[str, str], Mapping[str, str]] = {}
+        files: dict[tuple[str, str], SubjectFiles] = {}
         if redactor:
             from weighbridge.evidence.redact import redact_canary
 
             nbytes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}
-            digests = dict(zip(nbytes, threads.map_in_order(lambda key: views[key].digest(), nbytes), strict=True))
+            files = dict(zip(nbytes, threads.map_in_order(lambda key: files_of(views[key]), nbytes), strict=True))
             canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
         measured = {key: as_sealed(item, redactor) for key, item in self.measured.items()}
         self.progress("judging")
@@ -113,7 +115,7 @@ class EvaluationSession:
             origins=origins,
             books={key: one for key, view in views.items() if (one := getattr(view, "book", None)) is not None},
             unwitnessed={key: views[key].unwitnessed for key, one in origins.items() if one is model.Origin.REPORTED},
-            digests=digests,
+            files=files,
             starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
             programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
             sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
@@ -260,6 +262,16 @@ def lay_canary(
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError):
         seen = False
     return model.CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
+
+
+def files_of(view: Any, known: Mapping[str, str] | None = None, was: Collection[str] = ()) -> SubjectFiles:
+    """Return the files of a subject; beside a checkpoint, those that were read have a digest, here or by what `was`."""
+    beside: tuple[str, ...] = ()
+    with contextlib.suppress(SubjectError):  # a folder that cannot be listed: then nothing in it is known
+        beside = names_beside(view) if isinstance(view, CheckpointView) else ()
+    digests = view.digest() if known is None else known
+    more = {name: sha256(view.folder.open(name)) for name in beside if name in was and name not in digests}
+    return SubjectFiles({**digests, **more}, beside)
 
 
 def as_sealed(item: model.Measured, redactor: Redactor | None) -> model.Measured:

@@ -27,7 +27,7 @@ from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSessio
 from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft, seal
 from weighbridge.evidence.disk import digest_regular, disk_errors
 from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
-from weighbridge.evidence.statement import BoundSubject, Companion, Tool
+from weighbridge.evidence.statement import BoundSubject, Companion, SubjectFiles, Tool
 from weighbridge.lanes.waivers import Waivers, demand_places
 
 if TYPE_CHECKING:
@@ -253,7 +253,8 @@ def keep(
 
 
 def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
-    found: Mapping[str, str] = evaluation.digests.get(item.key, {})
+    read = evaluation.files.get(item.key, SubjectFiles())
+    found = read.digests
     commit, dirty = evaluation.programs.get(item.key, ("", None))
     if item.kind in model.EXECUTED and item.key not in evaluation.programs:  # then it was run from a tree
         place = Path(item.target.rpartition(":")[0])
@@ -273,6 +274,7 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         origin=evaluation.origins.get(item.key, model.Origin.FIXTURE),
         book=evaluation.books.get(item.key, "" if item.kind is model.SubjectKind.RUN else None),
         digests={redactor.text(name): digest for name, digest in found.items()},
+        beside=tuple(sorted({redactor.text(name) for name in read.beside})),
         started=evaluation.starts.get(item.key, ""),
         size=evaluation.sizes.get(item.key) or nbytes,
     )

@@ -27,6 +27,7 @@ ID_SHOWN = 12
 NAMED = re.compile(r"(?<![0-9a-f])[0-9a-f]{12,64}(?![0-9a-f])")  # an id in a text, or its first digits
 LEFT_OUT = ("node_modules", "venv", "site-packages")
 LOG_TAIL = 256 << 10
+AS_DRAFTED = "tool", "host", "subjects", "instances", "command", "companions"
 PLUGINS_SCHEMA = "weighbridge.plugins/v0"
 # What may be sealed of the machine; nothing else is, whatever is handed in.
 _SEALABLE = (
@@ -68,17 +69,12 @@ def _written(draft: BundleDraft, into: Path, redactor: Redactor) -> Path:
     files = _files(draft, redactor)
     listed = manifest.to_bytes(files)
     predicate = Predicate(
+        **{name: getattr(draft, name) for name in AS_DRAFTED},
         contract=digests(draft.contract),
         manifest=sha256(listed),
-        tool=draft.tool,
-        host=draft.host,
-        subjects=draft.subjects,
-        instances=draft.instances,
         started=utc(draft.started),
         finished=utc(draft.finished),
         overridden=draft.contract.overridden,
-        command=draft.command,
-        companions=draft.companions,
     )
     stated = statement.to_bytes(predicate)
     whole = {**files, manifest.FILE: listed, statement.FILE: stated}
@@ -171,8 +167,9 @@ def open_bundle(
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
         what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
         what = what if exists(path) else "there is no such folder or archive"
-        remedy = "name a bundle's folder: `verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
-        raise BundleError("not-a-bundle", what, where=str(path), remedy=remedy)
+        inside = [str(one.path) for one in stored(path, {})]
+        where = inside[0] if inside else "`verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
+        raise BundleError("not-a-bundle", what, where=str(path), remedy=f"name a bundle's folder: {where}")
     data = folder.read(statement.FILE, manifest.MAX_FILE)
     read = partial(Opened, path=path, folder=folder, id=sha256(data))
     named = FOLDER.fullmatch(folder.name)
@@ -191,7 +188,8 @@ def _stated(
     found, anchor = sha256(data), ""
     for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
         if not found.startswith(wanted):
-            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: the statement was changed after sealing"
+            why = "it was renamed, is another, or the statement was changed after sealing"
+            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: {why}"
             changed = BundleError("id-mismatch", what, remedy="fetch the bundle again from where it was recorded")
             raise manifest.changed_by_git(statement.FILE, data, wanted) or changed
     if found in recorded:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.contract.resolved import check_limits, contract_to_json, digests
 from weighbridge.core import BundleError, Json, UsageError, WeighbridgeError, dumps, loads, model, nearest, plain
+from weighbridge.core.errors import SubjectError
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.local_files import is_file, is_folder
 from weighbridge.core.plugins import changed, here
@@ -18,7 +19,7 @@ from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole
 from weighbridge.evidence.codec import finding_to_json, findings_from_json, findings_to_bytes
 from weighbridge.evidence.disk import digest_regular
-from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, Predicate, moment
+from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, Predicate, SubjectFiles, moment
 from weighbridge.gates import KINDS
 from weighbridge.judging.judging import judge_contract
 
@@ -35,6 +36,7 @@ class State(enum.StrEnum):
     NONE = "none"
 
 
+Read: TypeAlias = Callable[[Path, Collection[str]], SubjectFiles]  # of the files beside it, those of these names
 HOLDS, BROKEN, CANNOT_SAY = State.HOLDS, State.BROKEN, State.CANNOT_SAY
 
 
@@ -80,7 +82,7 @@ class Against:
     keys: Mapping[str, SSlibKey] = field(default_factory=dict)  # by the names of their files; one must have signed
 
 
-UNREAD = Answer(CANNOT_SAY, "not asked: the bundle is not whole")
+UNREAD = Answer(CANNOT_SAY, "not asked: the integrity is broken")
 
 
 def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Answers:
@@ -102,15 +104,8 @@ def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = 
         why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
         says = f"{says}; NOT ANCHORED: {why}, so only the folder's name vouches for it"
         integrity = Answer(BROKEN if against.anchored else HOLDS, says)
-    return Answers(
-        id=bundle.id,
-        bundle=bundle,
-        integrity=integrity,
-        rederivation=rederivation(bundle),
-        authenticity=_authenticity(opened, against.keys),
-        freshness=freshness(bundle, against),
-        coverage=coverage(bundle),
-    )
+    judged, signed = rederivation(bundle), _authenticity(opened, against.keys)
+    return Answers(bundle.id, bundle, integrity, judged, signed, freshness(bundle, against), coverage(bundle))
 
 
 def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Opened:
@@ -133,7 +128,7 @@ def judged_again(path: Path, code: str, remedy: str) -> Bundle:
 
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:
-    unsigned = Answer(State.NONE, "NONE: the bundle is not whole")
+    unsigned = Answer(State.NONE, "NONE: not asked")
     return Answers(found, None, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
 
 
@@ -233,8 +228,10 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
     days = age_s / DAY_S
     limits = ((gate.id, gate.max_age_days) for gate in bundle.contract.gates if gate.max_age_days is not None)
     stale = tuple(f"{gate}: at most {most:g} days old, is {days:.1f}" for gate, most in limits if days > most)
-    current = against.contracts.get(bundle.contract.id)
-    if current is not None and current != bundle.statement.contract.whole:
+    current, was = against.contracts.get(bundle.contract.id), bundle.statement.contract.whole
+    if bundle.contract.overridden:  # the contract says something else than what was judged
+        was, current = (digests(one).whole, current) if (one := _written(bundle)) is not None else (was, None)
+    if current is not None and current != was:
         stale = ("the contract has changed since", *stale)
     if stale:
         return Answer(BROKEN, f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
@@ -266,35 +263,57 @@ def coverage(bundle: Bundle) -> Answer:
 
 def _changed(bundle: Bundle) -> tuple[str, ...]:
     """Return the overrides, unless the contract says the same; one that extends another does not show what it says."""
+    written = _written(bundle)
+    return () if written is not None and written.params == bundle.contract.params else bundle.contract.overrides
+
+
+def _written(bundle: Bundle) -> model.Contract | None:
+    """Return the contract without its overrides; None where it extends another, or is none, as integrity says."""
     from weighbridge.contract.load import read_contract
 
-    with contextlib.suppress(WeighbridgeError):  # what is no contract is told with the integrity
-        written = read_contract(bundle.contract_yaml, manifest.CONTRACT_YAML, {})[2]
-        if written is not None and written.params == bundle.contract.params:
-            return ()
-    return bundle.contract.overrides
+    with contextlib.suppress(WeighbridgeError):
+        return read_contract(bundle.contract_yaml, manifest.CONTRACT_YAML, {})[2]
+    return None
 
 
-def subject(stated: Predicate, name: str, path: Path) -> Answer:
-    """Return whether a file, or a folder with every file of it, is a subject or an input as it was measured."""
-    bound = {f"{one.name}@{one.instance}": one.digests for one in stated.subjects}
-    bound |= {one.role: {one.name: one.sha256} for one in stated.companions}
-    wanted = {key: files for key, files in bound.items() if name in (key, key.partition("@")[0])}
+def _as_file(path: Path, was: Collection[str]) -> SubjectFiles:
+    if is_folder(path):
+        return SubjectFiles({name: digest_regular(path / name) for name in was if is_file(path / name)})
+    return SubjectFiles({path.name: digest_regular(path)})
+
+
+def subject(stated: Predicate, name: str, path: Path, read: Read = _as_file) -> Answer:
+    """Return whether a file, or a folder, is a subject or an input as it was measured; `read` opens a checkpoint."""
+    inputs = {one.role: SubjectFiles({one.name: one.sha256}) for one in stated.companions}
+    bound: dict[str, tuple[SubjectFiles, Read]] = {role: (files, _as_file) for role, files in inputs.items()}
+    for one in stated.subjects:
+        bound[f"{one.name}@{one.instance}"] = one, read if one.kind is model.SubjectKind.CHECKPOINT else _as_file
+    wanted = {key: looked for key, looked in bound.items() if name in (key, key.partition("@")[0])}
     if not wanted:
         known = {word for key in bound for word in (key, key.partition("@")[0])}
         raise UsageError("unknown-subject", f"the bundle has no subject {name!r}{nearest(name, known)}")
-    if is_folder(path):
-        for key, files in wanted.items():
-            there = (is_file(path / one) and digest_regular(path / one) == digest for one, digest in files.items())
-            if files and all(there):
-                return Answer(HOLDS, f"{path} is {key} as it was measured, {len(files)} files")
-        return Answer(BROKEN, f"{path} is not {name} as it was measured: a file of it is missing or another")
-    found = digest_regular(path)
-    for key, files in wanted.items():
-        if found in files.values():
-            part = f", one of its {len(files)} files" if len(files) > 1 else ""
-            return Answer(HOLDS, f"{path} is {key} as it was measured{part} (sha256 {found[:12]}…)")
-    return Answer(BROKEN, f"{path} is not {name} as it was measured: it has the sha256 {found[:12]}…")
+    answers = [_subject(key, path, *looked) for key, looked in wanted.items()]
+    return min(answers, key=lambda one: (HOLDS, CANNOT_SAY, BROKEN).index(one.held))
+
+
+def _subject(key: str, path: Path, was: SubjectFiles, read: Read) -> Answer:
+    try:
+        here = read(path, was.digests)
+    except SubjectError as problem:
+        if is_folder(path):
+            return Answer(BROKEN, f"{path} is not {key} as it was measured: {problem.what}")
+        here = _as_file(path, was.digests)  # a file beside the tensors, perhaps
+    unlike, count = here.unlike(was), len(was.digests)
+    said = tuple(f"{file}: {why}" for file, why in unlike.items())
+    shared = {*here.digests.values()} & {*was.digests.values()}
+    if not unlike and shared:
+        shown = f", {count} files" if count > 1 else f" (sha256 {min(shared)[:12]}…)"
+        return Answer(HOLDS, f"{path} is {key} as it was measured{shown}")
+    if shared and not is_folder(path) and unlike.keys() <= was.digests.keys() - here.digests.keys():
+        what = f"one of the {count} files of {key}; the others were not looked at, so name the folder that holds them"
+        return Answer(CANNOT_SAY, f"{path} is {what}", said)
+    shown = "; ".join(said[:3]) or "it has no file that was measured"
+    return Answer(BROKEN, f"{path} is not {key} as it was measured: {shown}", said[3:])
 
 
 def rejudge(bundle: Bundle) -> bytes:

@@ -26,8 +26,32 @@ class Tool:
     dirty: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SubjectFiles:
+    """The files of a subject: the sha256 of each that was read, and the names of those beside a checkpoint's own."""
+
+    digests: Mapping[str, str] = field(default_factory=dict)
+    beside: tuple[str, ...] = field(default=(), metadata={LATER: True})  # read or not; not sealed of other kinds
+
+    def unlike(self, was: "SubjectFiles") -> dict[str, str]:
+        """Return what is not as it `was`, by file: one read then, or one that would be read now and was not there.
+
+        Where nothing is unlike, the same would be read again. Its own file may have another name, one beside it not.
+        """
+        own = {name: digest for name, digest in self.digests.items() if name not in self.beside}
+        new = {name: digest for name, digest in own.items() if digest not in was.digests.values()}
+        found = {name: f"sha256 {digest[:12]} here, not known there" for name, digest in new.items()}
+        for name, digest in was.digests.items():
+            here = (own if was.beside and name not in was.beside else self.digests).get(name)
+            if here not in (None, digest):
+                found[name] = f"sha256 {digest[:12]} there, {here[:12]} here"
+            elif here is None and (name in was.beside or digest not in own.values()):
+                found[name] = f"sha256 {digest[:12]} there, not known here"
+        return found | {name: "not known there" for name in self.beside if name not in {*was.digests, *was.beside}}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundSubject:
+class BoundSubject(SubjectFiles):
     """A subject as it was bound, its path redacted, by the sha256 of each file; `commit` is that of its program."""
 
     name: str
@@ -35,7 +59,6 @@ class BoundSubject:
     kind: SubjectKind
     path: str
     origin: Origin
-    digests: Mapping[str, str] = field(default_factory=dict)
     size: int = 0
     started: str = ""  # when a recorded run began
     tensor_root: str = ""

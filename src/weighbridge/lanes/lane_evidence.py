@@ -9,18 +9,19 @@ from typing import TypeAlias
 from weighbridge.clauses.kind import blocked
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Contract, Fields, Finding, GateDecl, Outcome, Unmeasured, WeighbridgeError, loads
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN, Bundle
 from weighbridge.evidence.review import other_versions
-from weighbridge.evidence.statement import CLOCK_SKEW_S, Predicate, moment
+from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, SubjectFiles, moment
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.lanes.lanes import EVERYTHING, Project
+from weighbridge.lanes.lanes import EVERYTHING, Project, uncommitted
 from weighbridge.ledger.causes import UNRECORDED, Causes, LeftOut, bundle_evidence, place_of
 from weighbridge.ledger.fold import REGRESSED, RETIRED, LedgerPlace, fold
 from weighbridge.ledger.store import Ledger
 
+SHOWN = 5  # files that differ, in a message
 LANE, LANE_PATHS = "lane", "lane_paths"  # what `verify --lane` seals into a bundle's environment
 UNCOMMITTED = "a file was changed since the commit, or it is in no git repository"
 
@@ -40,7 +41,6 @@ class Unfit(enum.StrEnum):
     UNDECIDED = "lane-undecided"
 
 
-Digests: TypeAlias = tuple[str, ...]  # of a subject's files, sorted
 Sealed: TypeAlias = Fields | WeighbridgeError  # the environment of a bundle, or why it cannot be read
 
 
@@ -52,7 +52,7 @@ class Wanted:
     gate: GateDecl
     instance: str
     by: str
-    files: Mapping[str, Digests]  # by the names of those subjects of which they are known
+    files: Mapping[str, SubjectFiles]  # by the names of those subjects of which they are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,7 @@ class Decided:
 
     finding: Finding
     says: str
+    of: str = ""  # the files of its subjects
     lacking: Mapping[str, Unmeasured] = field(default_factory=dict)
 
 
@@ -74,7 +75,7 @@ class LaneEvidence:
     causes: Causes
     trees: dict[str, Mapping[str, str]] = field(default_factory=dict)
     opened: dict[str, Bundle] = field(default_factory=dict)
-    last: dict[tuple[str, str], dict[str, Digests]] = field(default_factory=dict)
+    last: dict[tuple[str, str], dict[str, BoundSubject]] = field(default_factory=dict)
 
     def instances(self, contract: str, gate: str) -> tuple[str, ...]:
         """Return the instances of a gate that the ledger knows, those that are RETIRED left out."""
@@ -97,22 +98,22 @@ class LaneEvidence:
         """Return what no entry of the ledger says."""
         return tuple(self.causes.left_out(self.now))
 
-    def bound_last(self, contract: Contract, instance: str) -> Mapping[str, Digests]:
-        """Return the files of each subject as one of the lanes bound it last: gates of two files are not joined."""
+    def bound_last(self, contract: Contract, instance: str) -> Mapping[str, SubjectFiles]:
+        """Return the files of each subject as a lane bound it last, one that was not read then as when it was."""
         if (contract.id, instance) not in self.last:
             found = self.last[contract.id, instance] = {}
             for bundle, _, _ in self._sealed_by({self.lane, *self.project.lane(self.lane).accepts}, contract.id):
-                if found.keys() == contract.subjects.keys():
-                    break
-                mine = self._files(bundle, instance)
-                found |= {name: files for name, files in mine.items() if files and name not in found}
+                for name, older in ((name, one) for name, one in self._files(bundle, instance).items() if one.digests):
+                    last = found.get(name, older)  # gates of two files are not joined
+                    read = {one: older.digests[one] for one in last.beside if one in older.digests}
+                    found[name] = replace(last, digests={**read, **last.digests})
         return self.last[contract.id, instance]
 
-    def _files(self, bundle: str, instance: str) -> dict[str, Digests]:
+    def _files(self, bundle: str, instance: str) -> dict[str, BoundSubject]:
         """Return the files of each subject of a bundle on an instance, where it was bound there or everywhere."""
         mine = [one for one in self.causes.stated[bundle].subjects if one.instance in (instance, DEFAULT)]
         mine.sort(key=lambda one: one.instance != DEFAULT)
-        return {one.name: tuple(sorted(one.digests.values())) for one in mine}
+        return {one.name: one for one in mine}
 
     def decide(self, asked: Wanted) -> Decided:
         """Return what the newest evidence of the lane that counts says of a gate, or BLOCKED with why none does."""
@@ -183,7 +184,14 @@ class LaneEvidence:
         of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
         unlike = Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
         demanded = came is not Outcome.FAIL and accepts and accepts.origin  # a FAIL of any origin counts
-        return self._too_old(at, limit) or (Decided(finding=found, says=said) if seen.live or not demanded else unlike)
+        mine = [
+            one for name, one in self._files(bundle, asked.instance).items() if name in asked.gate.subjects.values()
+        ]
+        of = "; ".join(
+            f"{one.name} {_listed({at: f'sha256 {by[:12]}' for at, by in one.digests.items()})}" for one in mine
+        )
+        decided = Decided(finding=found, says=said, of=of) if seen.live or not demanded else unlike
+        return self._too_old(at, limit) or decided
 
     def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
         """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
@@ -205,7 +213,7 @@ class LaneEvidence:
         for path, digest in here.items():
             name = f"all that is tracked (the lane {by} has no paths)" if (path,) == EVERYTHING else path
             if not digest:
-                return Unfit.TREE, f"cannot be compared with {name}: {UNCOMMITTED}"
+                return Unfit.TREE, f"cannot be compared with {name}: {uncommitted(path)}"
             if not was[path]:
                 return Unfit.TREE, f"says nothing of {name}: there {UNCOMMITTED}"
             if was[path] != digest:
@@ -221,18 +229,23 @@ class LaneEvidence:
         return None
 
 
-def _other_subject(stated: Predicate, there: Mapping[str, Digests], asked: Wanted) -> tuple[Unfit, str] | None:
+def _other_subject(stated: Predicate, there: Mapping[str, SubjectFiles], asked: Wanted) -> tuple[Unfit, str] | None:
     if stated.overridden:
         return Unfit.CONTRACT, f"was judged with other parameters: {', '.join(stated.overridden)}"
     if stated.contract.whole != digests(asked.contract).whole:
         return Unfit.CONTRACT, f"was judged under another content of {stated.contract.id} ({stated.contract.version})"
     for name in (one for one in asked.gate.subjects.values() if one in asked.files):
-        here, was = asked.files[name], there.get(name, ())
-        if not here or here != was:
-            shown = [", ".join(one[:12] for one in files if files is here or one not in here) for files in (was, here)]
-            what = f"is of another {name} than is looked at here"
-            return Unfit.SUBJECT, f"{what}: sha256 {shown[0] or 'not known'} there, {shown[1] or 'not known'} here"
+        here, was = asked.files[name], there.get(name, SubjectFiles())
+        gone = {one: "not here" for one in was.beside if one not in {*here.beside, *here.digests}}
+        other = here.unlike(was) | ({} if here.digests else {"its files": "not known here"})
+        if other := gone | other:
+            return Unfit.SUBJECT, f"is of another {name} than is looked at here: {_listed(other)}"
     return None
+
+
+def _listed(files: Mapping[str, str]) -> str:
+    more = f", {len(files) - SHOWN} more" if len(files) > SHOWN else ""
+    return ", ".join(f"{file} {said}" for file, said in list(files.items())[:SHOWN]) + more
 
 
 def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime) -> LaneEvidence:

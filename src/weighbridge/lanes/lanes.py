@@ -189,6 +189,12 @@ def _tree(glob: str) -> str | None:
     return git.tree(Path(), f":(glob){glob}", NO_INPUT)
 
 
+def uncommitted(glob: str) -> str:
+    """Return why what is tracked under a path has no digest here."""
+    found = git.changed(Path(), within=f":(glob){glob}") or ()
+    return f"changed since the commit: {', '.join(found)}" if found else "it is in no git repository"
+
+
 def _of_lanes(project: Project, written: _Written, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
     for name, lane in project.lanes.items():
         at: At = ("lanes", name)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from weighbridge.lanes.waivers import Waivers
     from weighbridge.pytest.marker import MarkedTests
 
-MENTIONS = re.compile(rb"weigh|contract|\\")  # a key can be written with escapes
+# A key can be written with escapes; what is empty mentions nothing, and is refused where contracts lie.
+MENTIONS = re.compile(rb"weigh|contract|\\|\A(?:\s|#[^\n]*(?:\n|\Z))*\Z")
 OUTCOME = "weighbridge"
 GATES, MARKED = "weighbridge-gates", "weighbridge-marked-tests"
 
@@ -52,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect YAML with the key of a contract, a misspelt one, or its parts; damaged, where it mentions one."""
+    """Collect YAML with the key of a contract, a misspelt one, or its parts; damaged or empty, where it is meant."""
     if (file_path.parent / "MANIFEST.json").exists():  # what a bundle seals is judged already
         return None
     if file_path.suffix not in {".yaml", ".yml"} or not MENTIONS.search(data := file_path.read_bytes()):
@@ -60,10 +61,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     from weighbridge.contract import strict_yaml
     from weighbridge.core import closest
 
-    document, _ = strict_yaml.read(data, "")
+    document, problems = strict_yaml.read(data, "")
     keys = document.data if document else {}
     if document is None:
-        meant = b"contract/v" in data
+        empty = problems[0].code == "yaml-empty" and parent.config.rootpath / "contracts" in file_path.parents
+        meant = empty or b"contract/v" in data
     elif not isinstance(keys, dict) or str(keys.get("weighbridge")).startswith("waivers/"):
         meant = False
     else:

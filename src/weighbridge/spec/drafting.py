@@ -85,7 +85,7 @@ def draft(bundles: Sequence[Bundle], gates: Sequence[str], notes: AuthorNotes, s
     contracts = {one.bundle.contract.id: one.bundle for one in mine}
     named = [(f"{one.bundle.id[:12]}/{one.finding.gate}[{one.finding.instance}]", one.finding.verdict) for one in mine]
     about = Amendment(
-        id=next(one for one in ids if one not in notes.landed or not correction),
+        id=next(one for one in ids if one not in notes.landed),
         title=title,
         author=notes.author,
         kind="correction" if correction else "record",

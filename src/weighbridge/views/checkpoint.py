@@ -179,8 +179,7 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
 def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     """Open one file of any format read here, or several by directory or index, by path or URL; refuse with a code."""
     place = locate(os.fspath(path))
-    file = place.file or place.folder.open(detect.checkpoint_in(place.folder))
-    found, files = detect.parse(file, place.folder)
+    found, files = detect.parse(place.file or place.folder.open(detect.checkpoint_in(place.folder)), place.folder)
     for each in files.values():
         each.require_unchanged()
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.
@@ -274,6 +273,18 @@ def _beside(view: CheckpointView) -> Mapping[str, str]:
     within = tuple(posixpath.normpath(path) + "/" for path in paths)
     found = {name: role_of(name, of_module=name.casefold().startswith(within)) for name in view.folder.below()}
     return {name: role for name, role in found.items() if name not in own and role != ASIDE}
+
+
+def names_beside(view: CheckpointView) -> tuple[str, ...]:
+    """Return what lies beside its files and may decide what is read; of one elsewhere, bound alone, what was read."""
+    if view.whole:
+        return tuple(sorted(beside(view)))
+    own = {Path(name).name for name in view.files}
+    ends = [Path(name).suffix or name for name in own if not name.endswith(".json")] if len(own) > 1 else []
+    parts = tuple(ends or [".safetensors.index.json"])
+    found = set(view.sidecars.files if view.url else view.folder.names()) - own
+    fixed = {one for one in found if role_of(one) in (SETTINGS, STRUCTURE) and not one.endswith(".py")}
+    return tuple(sorted(fixed | {one for one in found if one.endswith(parts)}))
 
 
 def document_beside(view: CheckpointView, name: str) -> Mapping[str, Any]:
