@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 from collections.abc import Callable
@@ -10,13 +11,14 @@ from typing import Any
 
 import pytest
 from tests.books import HEAD, kept, typed, watched
+from tests.cases import each
 
 from weighbridge.core.canonical import dumps
 from weighbridge.core.model import Origin
 from weighbridge.core.pseudonym import key_file, seal_of
 from weighbridge.evidence.redact import own_key
 from weighbridge.quantities.book_lines import BOOK, SCHEMA, SEAL, Line, Release, Sample, Stop
-from weighbridge.run_logs.book import read_book
+from weighbridge.run_logs.book import read_book, utc
 from weighbridge.views.run import open_rank, open_ranks, open_run
 
 STOP = Stop(gate="GATE-LEARNED", instance="default", code="not-finite", step=59, confirmed=True)
@@ -29,6 +31,30 @@ def test_a_run_that_a_witness_saw_is_live_and_names_its_book(tmp_path: Path) -> 
     view = open_run(watched(typed(tmp_path / "a")))
     assert (view.origin, view.unwitnessed, len(view.book)) == (Origin.LIVE, "", 64)
     assert view.started == HEAD["started"]
+
+
+@each(
+    "first, second, why",
+    [
+        ("2026-04-26T12:00:00.200Z", "2026-04-26T12:00:00.300Z", ""),
+        ("2026-04-26T11:40:00.000Z", "2026-04-26T12:00:00.300Z", "a row is of 2026-04-26T11:40:00.000Z, when the "),
+        ("2026-04-26T12:00:00.200Z", "2026-04-28T12:00:00.000Z", "a row is of 2026-04-28T12:00:00.000Z, when the "),
+    ],
+)
+def test_rows_of_a_time_at_which_the_witness_watched_nothing_are_reported(
+    first: str, second: str, why: str, tmp_path: Path
+) -> None:
+    steps = typed(tmp_path / "a") / "steps.jsonl"
+    times = [dt.datetime.fromisoformat(one).timestamp() for one in (first, second)]
+    steps.write_text("".join(f'{{"step": {n}, "time": {at}}}\n' for n, at in enumerate(times)))
+    view = open_run(watched(tmp_path / "a"))
+    assert view.unwitnessed == (why and f"{why}witness watched no run")
+    assert view.origin is (Origin.REPORTED if why else Origin.LIVE)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.5, "1970-01-01T00:00:00.500Z"), (1e300, "1e+300 s")])
+def test_a_time_that_no_calendar_holds_is_said_in_seconds(seconds: float, said: str) -> None:
+    assert utc(seconds) == said
 
 
 def test_a_typed_run_is_reported_and_says_what_would_make_it_live(tmp_path: Path) -> None:

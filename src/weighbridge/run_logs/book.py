@@ -17,6 +17,7 @@ MAX_BOOK = 256 << 20
 DECIDE = (Begin, Process, Sample, Stop, End)
 CUDA, UNSEEN = "cuda", "the witness saw no process of it hold an accelerator open"
 PART = re.compile(r"(?:rank-(?:0|[1-9][0-9]*)|attempt-[1-9][0-9]*)")  # of one run, a folder in its own
+SLEWED = 1.0  # s: by how far two clocks of one machine may differ
 NO_KEY = "its seal cannot be checked: your own key is not on this machine"
 NO_BOOK = "no book of a witness: start it with `weighbridge watch {} -- CMD`"
 
@@ -43,9 +44,16 @@ class Book:
     inside: str = ""
     segments: tuple[Segment, ...] = ()
 
-    def doubt(self, digests: Mapping[str, str], heads: Sequence[Fields] = (), device: str = "") -> str:
-        """Return why files with these digests, each `run.json` and a device were not witnessed; "" where they were."""
-        return self.why or next(self._doubts(digests, heads, device), "")
+    def doubt(
+        self, digests: Mapping[str, str], heads: Sequence[Fields] = (), device: str = "", times: Sequence[float] = ()
+    ) -> str:
+        """Return why files with these digests, each `run.json`, a device or times of rows were not witnessed, or ""."""
+        return self.why or next(self._doubts(digests, heads, device), "") or self._elsewhen(times)
+
+    def _elsewhen(self, times: Sequence[float]) -> str:
+        spans = [(one.from_.timestamp() - SLEWED, one.until.timestamp() + SLEWED) for one in self.segments]
+        other = (at for at in times if not any(begin <= at <= end for begin, end in spans))
+        return "".join(f"a row is of {utc(at)}, when the witness watched no run" for at in [*other][:1])
 
     def _doubts(self, digests: Mapping[str, str], heads: Sequence[Fields], device: str) -> Iterator[str]:
         last = self.segments[-1]
@@ -144,6 +152,15 @@ def _segment(lines: Sequence[Line]) -> Segment:
     pids, on_devices = frozenset(inner.values()), frozenset(own for pid, own in inner.items() if str(pid) in opened)
     stopped = any(isinstance(one, Stop) and one.confirmed for one in bodies)
     return Segment(begin=begin, end=end, from_=from_, until=until, pids=pids, on_devices=on_devices, stopped=stopped)
+
+
+def utc(seconds: float) -> str:
+    """Return a time of day in UTC, as books write it; what no calendar holds as its seconds."""
+    try:
+        moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g} s"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def moment_of(text: object) -> dt.datetime | None:

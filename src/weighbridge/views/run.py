@@ -13,7 +13,19 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import Basis, Fields, Origin, SubjectError, bare, dataclass, exists, field, is_folder, local_path
+from weighbridge.core import (
+    Basis,
+    Fields,
+    Origin,
+    SubjectError,
+    bare,
+    dataclass,
+    exists,
+    field,
+    is_folder,
+    local_path,
+    np,
+)
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.book import Book, read_book
 from weighbridge.run_logs.formats.recognition import read_log
@@ -78,7 +90,12 @@ class RunView:
         if self.ranks:
             several = "no one witness saw all of its ranks" if len({one.book for one in self.ranks}) > 1 else ""
             return next(filter(None, (one.unwitnessed for one in self.ranks)), several)
-        return self.witness.doubt(self.digests, self.heads) if self.witness else "its log says nothing of where it ran"
+        if self.witness is None:
+            return "its log says nothing of where it ran"
+        cells = self.cells.get("time", Cells())
+        times = np.asarray(cells.values)[np.frombuffer(cells.state, np.uint8) == NUMBER]
+        ends = (float(times.min()), float(times.max())) if len(times) else ()
+        return self.witness.doubt(self.digests, self.heads, times=ends)
 
     @property
     def origin(self) -> Origin:
