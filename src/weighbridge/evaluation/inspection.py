@@ -189,10 +189,10 @@ class CheckpointReport:
 
 def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool = False) -> "CheckpointReport":
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
-    files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
+    of_files = [_measure(one, SubjectKind.CHECKPOINT, view) for one in ("file_structure", "own_claims")]
     instruments = [one.VERIFIER for one in (tensor_bits, tensor_health, *([tensor_moments] if moments else []))]
     read_once = tensor_walk.walk(view, [(one.quantity, one.reading) for one in instruments])
-    measured = {found.quantity: found for found in (files, *read_once)}
+    measured = {found.quantity: found for found in (*of_files, *read_once)}
     verdicts, findings = {}, list[Mapping[str, str]]()
     for gate in GATES:
         evidence = {name: measured[need.quantity] for name, need in KINDS[gate].needs.items()}
