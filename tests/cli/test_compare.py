@@ -46,6 +46,15 @@ def test_what_follows_from_the_source_is_the_same_or_has_its_values(cli: Cli, na
     assert re.fullmatch(rf"{word}: 2 of 2 tensors \(([1-9]\d*) of \1 planted faults were caught\)", ended.lines[-1])
 
 
+def test_what_explains_all_but_a_few_elements_is_named_with_their_number(cli: Cli, tmp_path: Path) -> None:
+    values = np.linspace(-1, 1, 64, dtype=np.float16).reshape(8, 8)
+    source = safetensors(tmp_path / "a", {"w": ("F32", (8, 8), values.astype("<f4").tobytes())})
+    values[3, 3] *= -1
+    candidate = safetensors(tmp_path / "b", {"w": ("F16", (8, 8), values.tobytes())})
+    said = "63 of 64 elements explained by value-cast, the rest: different content"
+    assert said in cli("compare", source, candidate).lines[1]
+
+
 def test_one_cause_is_one_line_and_all_lists_each_tensor(cli: Cli, tmp_path: Path) -> None:
     values = np.linspace(-1, 1, 16, dtype=np.float32)
     names = [

@@ -73,6 +73,48 @@ def test_the_command_that_comes_next_passes_on_a_sound_file_of_blocks(cli: Cli, 
     assert "    --expect-blocked does not apply: what was looked at lacks this, not the host" in output.lines
 
 
+@pytest.mark.parametrize(
+    ("named", "stored", "width", "said"),
+    [
+        ("MOSTLY_Q8_0", "Q4_0", 64, "general.file_type is Q8_0, and no tensor is Q8_0: there are 1 Q4_0, 1 F32"),
+        ("MOSTLY_F16", "Q4_0", 64, "general.file_type is F16, and no tensor is F16: there are 1 Q4_0, 1 F32"),
+        ("MOSTLY_Q4_0", "Q4_0", 64, ""),
+        ("MOSTLY_Q4_K_M", "Q5_0", 64, ""),  # a row of 64 is no block of 256, and takes what stands in for it
+        ("MOSTLY_MXFP4_MOE", "Q8_0", 64, ""),  # of experts alone
+    ],
+)
+def test_a_header_that_names_a_type_that_no_tensor_is_of_looks_wrong(
+    cli: Cli, named: str, stored: str, width: int, said: str
+) -> None:
+    writer, dtype = gguf.GGUFWriter("x.gguf", "llama"), gguf.GGMLQuantizationType[stored]
+    writer.add_file_type(gguf.LlamaFileType[named])
+    values = np.random.default_rng(0).standard_normal((16, width), "<f4")
+    writer.add_tensor("blk.0.attn_q.weight", gguf.quants.quantize(values, dtype), raw_dtype=dtype)
+    writer.add_tensor("output_norm.weight", values[0])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ended = cli("inspect", "x.gguf", "--strict")
+    assert (ended.code, f"    {said}" in ended.lines if said else True) == (int(bool(said)), True)
+
+
+def test_codes_without_scales_are_named_by_that_and_not_by_the_numbers_of_their_groups(
+    cli: Cli, workplace: Path
+) -> None:
+    groups = np.arange(64, dtype="<i4") // 32
+    parts = {"qweight": np.arange(512, dtype="<i4").reshape(8, 64), "g_idx": groups}
+    names = [f"model.layers.0.{name}_proj" for name in ("q", "v")]
+    packed = {
+        f"{name}.{part}": one + (part == "qweight") * at for at, name in enumerate(names) for part, one in parts.items()
+    }
+    save_file(packed, workplace / "model.safetensors")
+    (workplace / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "gptq", "bits": 4}}))
+    said = "gptq (4 bits), but there is no model.layers.0.q_proj.scales (+1 more packing)"
+    lines = cli("inspect", ".").lines
+    assert lines[lines.index("  looks wrong        2") + 1] == f"    model.layers.0.q_proj.qweight: {said}"
+
+
 def test_a_file_without_tensors_is_not_said_to_look_right(cli: Cli) -> None:
     torch = pytest.importorskip("torch")
     weight = torch.nn.Parameter(torch.zeros(1))

@@ -21,8 +21,14 @@ def table(quantity: str, rows: tuple[Mapping[str, Any], ...]) -> Measurement:
     return Measurement(quantity=quantity, value=value, by="test", examined=1, total=1)
 
 
-def judged(*tensors: Mapping[str, Any], files: tuple[Mapping[str, Any], ...] = (FILE,), **limits: Any) -> Verdict:
+def judged(
+    *tensors: Mapping[str, Any],
+    files: tuple[Mapping[str, Any], ...] = (FILE,),
+    claims: tuple[Mapping[str, Any], ...] = (FILE,),
+    **limits: Any,
+) -> Verdict:
     evidence = {"tensors": table("tensor_health", tensors), "files": table("file_structure", files)}
+    evidence["claims"] = table("own_claims", claims)
     return KIND.judge(evidence, read(KIND.limits, limits))
 
 
@@ -53,6 +59,14 @@ def test_only_one_of_two_tied_names_listed_is_a_copy() -> None:
 def test_nothing_read_is_no_pass() -> None:
     assert judged().code == "nothing-read"
     assert judged({"name": "a"}, files=()).code == "nothing-read"
+    assert judged({"name": "a"}, claims=()).code == "nothing-read"
+
+
+def test_what_the_checkpoint_says_of_itself_is_broken_under_a_code_of_its_own_unless_it_may_be() -> None:
+    for about in ("shard", "layers", "packing"):
+        claim = {"name": "model.layers", "about": about, "wrong": "it is not so"}
+        assert judged({"name": "a"}, claims=(claim,)).code == about
+        assert judged({"name": "a"}, claims=(claim,), may_disagree=["model.*"]).outcome is Outcome.PASS
 
 
 def test_what_an_offence_tells_can_be_sealed() -> None:

@@ -329,6 +329,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "run_files": of_kept,
     "device_evidence": of_a_run("no-silent-cpu-fallback", **{"with": {"requested": "cuda", "external_witnesses": 2}}),
     "facts-run": of_a_run("wall-time-budget", where={"tokens_per_step": 32, "steps": 120}, **{"with": BUDGET}),
+    "own_claims": of_one_checkpoint("checkpoint-integrity"),
     "file_structure": of_one_checkpoint("checkpoint-integrity"),
     "tensor_health": of_one_checkpoint("checkpoint-integrity"),
     "tensor_bits": of_one_checkpoint("label-plausibility"),

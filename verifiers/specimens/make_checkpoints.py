@@ -132,6 +132,23 @@ def converted() -> dict[str, bytes]:
     }
 
 
+def contradicted() -> dict[str, bytes]:
+    """Make a model that says two layers and codes of eight bits, and has one layer of four bits."""
+    packed = {"quant_method": "gptq", "bits": 8, "group_size": 8}
+    config = {"model_type": "llama", "num_hidden_layers": 2, "quantization_config": packed}
+    words = struct.pack("<8I", *range(1, 9))
+    stem = "model.layers.0.self_attn.q_proj."
+    tensors: dict[str, Entry] = {
+        f"{stem}qweight": ("I32", (1, 8), words),
+        f"{stem}qzeros": ("I32", (1, 1), words[:4]),
+        f"{stem}scales": ("F16", (1, 8), f16(EXACT)),
+    }
+    return {
+        "contradicted/config.json": json.dumps(config).encode() + b"\n",
+        "contradicted/model.safetensors": safetensors(tensors),
+    }
+
+
 def of_parts(folder: str, dense: Sequence[float], note: str) -> dict[str, bytes]:
     """Make a folder of a model with a further module, the same model for another loader, and a page for people."""
     modules = [{"path": "", "type": "Transformer"}, {"path": "2_Dense", "type": "Dense"}]
@@ -229,6 +246,7 @@ def good() -> dict[str, bytes]:
         **blocks(),
         **heads(),
         **converted(),
+        **contradicted(),
         **long(),
         **of_parts("parts", (1.0, 2.0), "a"),
         **of_parts("parts-other", (-3.0, -6.0), "other"),

@@ -20,6 +20,7 @@ from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSessio
 from weighbridge.formats import detect
 from weighbridge.formats.word_types import INTEGERS
 from weighbridge.gates import KINDS
+from weighbridge.gates.families import block_types
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.judging.requests import DEFAULT
@@ -44,6 +45,7 @@ MOMENTS = "mean", "std", "min", "max"
 LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
 APART, LAYERS = 32.0, 4  # times the median of the same weight in so many layers or more
 NUMBER = re.compile(r"\.\d+\.")
+FILE_TYPE = "general.file_type"
 COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weight_norm", "parameters_sum")
 Words: TypeAlias = Callable[[str, Verdict], Sequence[str]]
 Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without one, None
@@ -189,17 +191,17 @@ class CheckpointReport:
 
 def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool = False) -> "CheckpointReport":
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
-    files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
+    of_files = [_measure(one, SubjectKind.CHECKPOINT, view) for one in ("file_structure", "own_claims")]
     instruments = [one.VERIFIER for one in (tensor_bits, tensor_health, *([tensor_moments] if moments else []))]
     read_once = tensor_walk.walk(view, [(one.quantity, one.reading) for one in instruments])
-    measured = {found.quantity: found for found in (files, *read_once)}
+    measured = {found.quantity: found for found in (*of_files, *read_once)}
     verdicts, findings = {}, list[Mapping[str, str]]()
     for gate in GATES:
         evidence = {name: measured[need.quantity] for name, need in KINDS[gate].needs.items()}
         verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
         said = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is model.Outcome.FAIL else ()
         findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in said]
-    findings += _wrong_scales(view)
+    findings += [*_wrong_scales(view), *_wrong_file_type(view)]
     rows: dict[str, dict[str, Any]] = {}
     for row in rows_of(measured["tensor_bits"], TensorBits):
         decision, unused, all_bits = decide(row, Limits()), row.trailing_zero_bits, row.mantissa_bits
@@ -240,6 +242,23 @@ def _wrong_scales(view: Any) -> Iterator[Mapping[str, str]]:
             said = f"scales up to {most:.4g}, where the median of {len(others)} layers is {median:.4g}"
         if said:
             yield {"place": name, "gate": "label-plausibility", "code": "scales", "says": f"{name}: {said}"}
+
+
+def _wrong_file_type(view: Any) -> Iterator[Mapping[str, str]]:
+    """Yield the type that a GGUF header names, where no tensor is of it and a matrix could be."""
+    name, stored = block_types.FILE_TYPES.get(view.metadata.get(FILE_TYPE), ""), [*view.tensors.values()]
+    dtype, dtypes = (
+        block_types.RECIPES[name].default if name in block_types.RECIPES else name,
+        [one.dtype for one in stored],
+    )
+    matrices = (one.shape[-1] for one in stored if len(one.shape) > 1 and not block_types.KEPT.fullmatch(one.name))
+    if dtype in ("", *dtypes, *block_types.EXPERTS_ALONE) or all(
+        row % block_types.BLOCK.get(dtype, 1) for row in matrices
+    ):
+        return
+    there = ", ".join(f"{many} {one}" for one, many in Counter(dtypes).most_common())
+    said = f"{FILE_TYPE} is {name}, and no tensor is {dtype}: there are {there}"
+    yield {"place": FILE_TYPE, "gate": "label-plausibility", "code": "file-type", "says": said}
 
 
 # --- A folder that a framework trained into: its log, its settings, its model and every checkpoint --------------------

@@ -4,13 +4,14 @@ What a reader refuses (extents that overlap, leave a hole, end too soon) is an u
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, dataclass, plain
-from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
+from weighbridge.quantities.checkpoints import FileStructure, OwnClaim, WrongChecksum
 from weighbridge.quantities.tensors import TensorHealth
 
 # Tied heads and embeddings, and buffers that every layer keeps a copy of.
@@ -25,7 +26,8 @@ def _ending(zeros: int, row: int) -> Fields:
     return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row}
 
 
-FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum")
+CLAIMS = ("shard", "layers", "packing")
+FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum", *CLAIMS)
 BLOCKED = ("not-decoded", "nothing-read")
 SPARED = {"all-zero": "may_be_zero", "not-decoded": "may_be_undecoded", "zero-tail": "may_end_in_zeros"}
 _in_tensors = Breaks(
@@ -64,23 +66,28 @@ class Limits:
         tuple[str, ...], Doc("globs of tensors whose values need not be decoded", tight="down")
     ] = ()
     may_lie_beside: Annotated[tuple[str, ...], Doc("globs of files that may lie beside it", tight="down")] = ()
+    may_disagree: Annotated[
+        tuple[str, ...], Doc("globs of files, lists of layers and codes that may not be as they are said", tight="down")
+    ] = ()
 
 
-def _tensor(
-    code: str, broken: Callable[[TensorHealth], bool], exempt: tuple[str, ...] = (), outcome: Outcome = Outcome.FAIL
-) -> Each[TensorHealth]:
-    def seen(row: TensorHealth) -> Fields | None:
-        return plain(row) if broken(row) else None
+def _each(
+    need: str, row: type[Any], code: str, broken: Callable[[Any], Any], exempt: tuple[str, ...] = ()
+) -> Each[Any]:
+    def seen(one: Any) -> Fields | None:
+        wrong = one.wrong_checksums if isinstance(one, FileStructure) else ()
+        counted = {"wrong": len(wrong), "first": plain(wrong[0])} if wrong else {}
+        return {**plain(one), **counted} if broken(one) else None
 
-    return Each(code=code, need="tensors", row=TensorHealth, exempt=exempt, outcome=outcome, broken=seen)
+    outcome = Outcome.BLOCKED if code in BLOCKED else Outcome.FAIL
+    return Each(code=code, need=need, row=row, exempt=exempt, outcome=outcome, broken=seen)
 
 
-def _file(code: str, broken: Callable[[FileStructure], bool], exempt: tuple[str, ...] = ()) -> Each[FileStructure]:
-    def seen(row: FileStructure) -> Fields | None:
-        wrong = {"wrong": len(row.wrong_checksums), "first": plain(next(iter(row.wrong_checksums), None))}
-        return {**plain(row), **wrong} if broken(row) else None
+_tensor, _file = partial(_each, "tensors", TensorHealth), partial(_each, "files", FileStructure)
 
-    return Each(code=code, need="files", row=FileStructure, exempt=exempt, broken=seen)
+
+def _claim(code: str, exempt: tuple[str, ...]) -> Each[Any]:
+    return _each("claims", OwnClaim, code, lambda row: row.about == code and row.wrong, exempt)
 
 
 def clauses(limits: Limits) -> Sequence[Clause]:
@@ -101,19 +108,20 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         _file("total-size", lambda row: row.declared_bytes is not None and row.declared_bytes != row.tensor_bytes),
         _file("beside", lambda row: row.role == "beside", beside),
         _file("checksum", lambda row: bool(row.wrong_checksums)),
+        *(_claim(code, limits.may_disagree) for code in CLAIMS),
         _tensor("not-finite", lambda row: (row.nan or 0) + (row.infinite or 0) > limits.not_finite_at_most),
         _tensor("zero-tail", cut_short, limits.may_end_in_zeros),
         _tensor("all-zero", lambda row: row.all_zero and sum(n > 1 for n in row.shape) > 1, limits.may_be_zero),
         _tensor("repeated", copied),
         _tensor("name", lambda row: bool(row.name_flaws)),
         Requires(code="nothing-read", lacking=_nothing_read),
-        _tensor("not-decoded", lambda row: row.nan is None, limits.may_be_undecoded, Outcome.BLOCKED),
+        _tensor("not-decoded", lambda row: row.nan is None, limits.may_be_undecoded),
     )
 
 
 def _nothing_read(evidence: Evidence) -> Fields | None:
     tensors, files = rows_of(evidence, "tensors", TensorHealth), rows_of(evidence, "files", FileStructure)
-    if files and any(row.elements for row in tensors):
+    if files and len(rows_of(evidence, "claims", OwnClaim)) and any(row.elements for row in tensors):
         return None
     return {"tensors": len(tensors), "files": len(files)}
 
@@ -143,6 +151,12 @@ _in_files = Breaks(
     why="every file is allowed to, or not in these places",
     spares=lambda row, limits, code: code == "beside" and listed(row.name.partition(" ")[2], limits.may_lie_beside),
 )
+_in_claims = Breaks(
+    need="claims",
+    row=OwnClaim,
+    why="all may disagree",
+    spares=lambda row, limits, _: listed(row.name, limits.may_disagree),
+)
 
 
 def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None:
@@ -152,9 +166,13 @@ def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None
 
 KIND = Kind(
     name="checkpoint-integrity",
-    version=4,
+    version=5,
     roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={"tensors": Need("tensor_health", of=("candidate",)), "files": Need("file_structure", of=("candidate",))},
+    needs={
+        "tensors": Need("tensor_health", of=("candidate",)),
+        "files": Need("file_structure", of=("candidate",)),
+        "claims": Need("own_claims", of=("candidate",)),
+    },
     limits=Limits,
     codes=codes(*FAILS, blocked=BLOCKED),
     judge=ClauseJudge(clauses, figures, by_place=True),
@@ -168,6 +186,7 @@ KIND = Kind(
         _in_files("one byte less declared", "total-size", lambda row, _: {"declared_bytes": row.tensor_bytes - 1}),
         _in_files("a file left over", "beside", role="beside"),
         _in_files("a checksum contradicted", "checksum", wrong_checksums=(WRONG,)),
+        *(_in_claims(f"a claim of {code} contradicted", code, about=code, wrong="it is not so") for code in CLAIMS),
         _in_tensors("values that nobody decodes", "not-decoded", nan=None, infinite=None),
         _in_tensors.only("every tensor empty", "nothing-read", lambda *_: {"elements": 0}, "no tensors"),
     ),

@@ -81,7 +81,7 @@ def _one_more(pair: TensorPair, _limits: Limits) -> dict[str, Any]:
 
 
 KIND = tensor_pairs.kind_of_pairs(
-    "dtype-preservation", version=7, limits=Limits, judge=judge, fails=("content", "overflow"),
+    "dtype-preservation", version=8, limits=Limits, judge=judge, fails=("content", "overflow"),
     mutations=(
         *of_policy(lambda _pair, _dtype, _policy: False),
         breaks("one element changed", "content", _one_fewer, "no tensor of both sides has elements"),

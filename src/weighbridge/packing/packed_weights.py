@@ -94,6 +94,11 @@ def alike(tensor: Tensor, other: CheckpointView) -> bool:
 
 def marked(view: CheckpointView) -> Iterator[PackedWeight]:
     """Yield each weight whose tensors have the names and dtypes of a known packing."""
+    return (weight for weight, absent in by_names(view) if not absent)
+
+
+def by_names(view: CheckpointView) -> Iterator[tuple[PackedWeight, str]]:
+    """Yield the same with the name of what is not there, for those whose codes say what they are by their own name."""
     taken: set[str] = set()
     codes = any(one.dtype in (*BYTES, *WORDS) for one in view.tensors.values())
     marks = tuple(packing.mark for packing in packings()) if codes else ()
@@ -103,10 +108,11 @@ def marked(view: CheckpointView) -> Iterator[PackedWeight]:
             stem = name.removesuffix(packing.mark)
             endings = dict.fromkeys((packing.codes, packing.mark, *packing.needs, *packing.may))
             members = {end: view.tensors[stem + end] for end in endings if stem + end in view.tensors}
-            whole = {packing.codes, *packing.needs} <= members.keys()
-            if whole and name not in taken and members[packing.codes].dtype in packing.dtypes:
-                taken |= {one.name for one in members.values()}
-                yield PackedWeight(name=stem + packing.weight, packing=packing, members=members)
+            absent = next((stem + end for end in packing.needs if end not in members), "")
+            there = packing.codes in members and not (absent and packing.codes != packing.mark)
+            if there and name not in taken and members[packing.codes].dtype in packing.dtypes:
+                taken |= set() if absent else {one.name for one in members.values()}
+                yield PackedWeight(name=stem + packing.weight, packing=packing, members=members), absent
 
 
 def _unmarked(view: CheckpointView, other: CheckpointView, known: Mapping[str, PackedWeight]) -> Iterator[PackedWeight]:

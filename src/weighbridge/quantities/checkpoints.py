@@ -37,6 +37,16 @@ class FileStructure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnClaim:
+    """One thing that a checkpoint says of itself: of a file, of a packed weight, or of its layers."""
+
+    name: Annotated[str, Doc("`file` and its name, the tensor of codes, or the list of layers", typical="model.layers")]
+    about: Annotated[str, Doc("shard, packing or layers", typical="layers")]
+    says: Annotated[str, Doc("what is said, and where", typical="2 layers by config.json num_hidden_layers")]
+    wrong: Annotated[str, Doc("what contradicts it; empty: nothing", typical="")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileBeside:
     """A file of a bound folder that a loader may read, beside the tensors and the configuration that are compared."""
 
@@ -123,6 +133,7 @@ class ConfigField:
 
 QUANTITIES = (
     rows("file_structure", FileStructure),
+    rows("own_claims", OwnClaim),
     rows("model_config", ConfigField),
     rows("files_beside", FileBeside),
 )

@@ -12,6 +12,7 @@ from weighbridge.core import Faulted, Fields, Finding, Measurement, Offence, Out
 from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison, policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
+from weighbridge.gates.families.harmless_keys import PACKING
 from weighbridge.gates.value_preservation import RANK, Class
 from weighbridge.model_config.model_defaults import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
@@ -202,6 +203,7 @@ def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
 
 BESIDES = {
     "unread": "no rule reads {what}",
+    "blamed": "different, and packed weights are not what they were: {what}",
     "harmless": "different, and known to be harmless: {what}",
     "also_said": "said otherwise elsewhere: {what}",
     "not_compared": "{what} was not compared",
@@ -227,8 +229,14 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
         known = (LOST, _lost(finding)), (GROWN, _grown(evaluation, finding))
         found = [*lines, *(words.format(", ".join(names)) for words, names in known if names), *uncompared]
     yield from (f"  configuration: {line}" for line in found)
+    figures: dict[str, Any] = dict(finding.verdict.figures)
+    if {row.name for row in compared.pairs if row.packed} & {one.place for one in tensors.verdict.offences}:
+        figures["blamed"] = [
+            key for one in figures.get("harmless") or () if PACKING.match(key := one.partition(" (")[0])
+        ]
+        figures["harmless"] = [one for one in figures.get("harmless") or () if not PACKING.match(one)]
     for name, words in BESIDES.items():
-        besides: Any = finding.verdict.figures.get(name) or () if name != "not_compared" or everything else ()
+        besides: Any = figures.get(name) or () if name != "not_compared" or everything else ()
         named = besides if everything or name != "harmless" else _by_reason([*map(str, besides)])
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in named]
         yield from (lines if everything else capped(lines, LISTED))

@@ -11,7 +11,7 @@ Key = tuple[str, tuple[SubjectKind, ...]]
 _CHECKPOINT, _RUN = (SubjectKind.CHECKPOINT,), (SubjectKind.RUN,)
 OF_THEIR_NAMES: Mapping[tuple[SubjectKind, ...], tuple[str, ...]] = {  # modules that are called as what they measure
     (): ("host",),
-    _CHECKPOINT: ("file_structure", "tensor_bits", "tensor_health", "tensor_moments"),
+    _CHECKPOINT: ("file_structure", "own_claims", "tensor_bits", "tensor_health", "tensor_moments"),
     (*_CHECKPOINT, *_CHECKPOINT): ("files_beside", "model_config", "moment_changes", "tensor_values"),
     _RUN: (
         *("corpus_epochs", "corpus_progress", "device_evidence", "digest_formulas", "layer_course"),

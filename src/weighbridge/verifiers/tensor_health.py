@@ -13,7 +13,7 @@ from weighbridge.comparison import bytewise
 from weighbridge.comparison.casts import DECODED, not_finite
 from weighbridge.core import NDArray, dataclass, np
 from weighbridge.formats.word_types import EXTENDED, FLOATS, INTEGERS, numpy_dtype
-from weighbridge.packing.packed_weights import marked
+from weighbridge.packing.packed_weights import by_names
 from weighbridge.quantities.tensors import TensorHealth
 from weighbridge.verifiers.tensor_walk import Damage, instrument, is_alike
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -147,7 +147,7 @@ DAMAGE = Damage(
 
 
 def _begin(view: CheckpointView) -> Callable[[Tensor], Health]:
-    beside = ((weight.members, weight.packing.may) for weight in marked(view) if weight.packing)
+    beside = ((weight.members, weight.packing.may) for weight, _ in by_names(view) if weight.packing)
     helpers = frozenset(members[end].name for members, may in beside for end in may if end in members)
     return functools.partial(Health, bytewise.LookAlikes(view), helpers)
 

@@ -263,6 +263,9 @@ def explanation(pair: TensorPair, code: str, name: str, elements: int) -> Fields
         return figures | {"beyond": beyond, "adapter_share": pair.adapter_share}
     if code == "dtype":  # a mechanism keeps the source's bits only where it has that dtype itself
         rounded_first = name in MISREAD and not name.startswith(pair.source_dtype.lower())
+        nearest = max(MECHANISMS, key=lambda one: pair.reproduced.get(one, 0))
+        if name == UNEXPLAINED and pair.elements < 2 * (given := pair.reproduced.get(nearest, 0)) < 2 * pair.elements:
+            figures |= {"explained": given, "nearest": nearest}  # of most elements, which no mechanism gives all of
         multiplied = f", {pair.transform}," if MULTIPLIED.search(pair.transform) else ""
         figures["held"] = ("values" if rounded_first else KEPT.get(name, "tensor")) + multiplied
     figures |= {"keys": pair.packed} if name == KEYS else {}

@@ -1,0 +1,140 @@
+"""own_claims: what a checkpoint says of its files, packed weights and layers, and what in it contradicts that."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
+from weighbridge.model_config.model_keys import of_config, of_gguf
+from weighbridge.packing.packed_weights import by_names, settings_of
+from weighbridge.packing.packing_rules import ContradictionError, rule_of
+from weighbridge.quantities.checkpoints import OwnClaim
+from weighbridge.storage.readable import METADATA
+from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
+from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside
+
+INDEX = (".index.json", METADATA)
+SHARD = re.compile(r"(.*-)\d{5}(-of-(\d{5})\..+)")
+LAYER = re.compile(r"((?:\d+\.)?(?:(?!\d+\.)[^.]+\.)*(?:[^.]*_)?(?:layers?|blocks?|blk|h))\.(\d{1,5})\.(.*)")
+SENSES = re.compile(r"(?<![^._])(?:vision|visual|image|video|audio|speech|vit)")  # beside a model of text
+AGAIN = re.compile(
+    r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blocks)"
+)  # a number of layers that are run
+PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
+OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
+ALONE = "bound without weighbridge-00002-of-00002.safetensors"
+MOST, SHOWN = 10_000, 3  # layers
+OFTEN, FEW = 3, 4  # layers that are alike, and parts of what is in one: a module that a design leaves out is more
+
+
+def measure(views: Views, _options: Fields) -> Measurement:
+    """Describe every claim, with what contradicts it."""
+    return table("own_claims", [*_files(views[0]), *_packed(views[0]), *_layers(views[0])])
+
+
+def _files(view: CheckpointView) -> Iterator[OwnClaim]:
+    own = sorted(Path(name).name for name in view.files)
+    for name in own:
+        part = None if any(one.endswith(INDEX) for one in own) else SHARD.fullmatch(name)
+        each = [f"{part[1]}{number:05}{part[2]}" for number in range(1, int(part[3]) + 1)] if part else [name]
+        absent = [one for one in each if one not in own]
+        wrong = f"bound without {_first(absent)}" if absent else ""
+        yield OwnClaim(name=f"file {name}", about="shard", says=f"one of {len(each)}", wrong=wrong)
+
+
+def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
+    found = list(by_names(view))
+    settings = settings_of(view) if found else {}
+    for weight, absent in found:
+        named = weight.packing.name.split(" or ") if weight.packing and settings.get("format") not in OTHERWISE else ()
+        wrong = f"there is no {absent}" if absent and settings.get("quant_method") in named else ""
+        try:
+            _ = absent or rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
+        except ContradictionError as problem:
+            wrong = str(problem)
+        yield OwnClaim(name=weight.codes.name, about="packing", says=weight.summary(settings), wrong=wrong)
+
+
+def _layers(view: CheckpointView) -> Iterator[OwnClaim]:
+    names, gguf = view.weights(), view.format == "gguf"
+    part = view.format == "onnx" or view.metadata.get("general.type", "model") != "model"
+    config = {} if gguf or view.format == "apr" else config_beside(view) or {}
+    if part or any(map(PARTIAL.match, names)) or any(map(AGAIN.fullmatch, config)):
+        return
+    stated = of_gguf(view.metadata, view.tensors) if gguf else of_config(config or view.metadata, CONFIG)
+    count, more = (stated[one].value if one in stated else 0 for one in ("block_count", "nextn_predict_layers"))
+    if isinstance(count, int) and isinstance(more, int) and 0 <= more < count < MOST:
+        of, wrong = contradicted(lists_of(names), *((count - more, count) if gguf else (count, count + more)))
+        says = f"{count} layers by {stated['block_count'].read}"
+        yield from [OwnClaim(name=of, about="layers", says=says, wrong=wrong)] if of else ()
+
+
+def lists_of(names: Iterable[str]) -> dict[str, dict[int, set[str]]]:
+    """Return what is in each layer of each list that names show, but those inside layers."""
+    found: dict[str, dict[int, set[str]]] = {}
+    for at in filter(None, map(LAYER.fullmatch, names)):
+        found.setdefault(at[1], {}).setdefault(int(at[2]), set()).add(at[3])
+    return {one: layers for one, layers in found.items() if not SENSES.search(one)} or found
+
+
+def contradicted(lists: dict[str, dict[int, set[str]]], least: int, most: int) -> tuple[str, str]:
+    """Return a list that should have at least and at most so many layers, and what is wrong; "" where none is meant.
+
+    One list that has them is enough, for that of a decoder or of an encoder may be shorter.
+    """
+    sized = sorted(lists, key=lambda one: -sum(map(len, lists[one].values())))
+    for one in sized:
+        if lists[one].keys() in (set(range(least)), set(range(most))):
+            return one, _uneven([lists[one][number] for number in range(least)])
+    for one in sized:
+        inside = [lists[one].get(number) for number in range(least)]
+        absent = [number for number, layer in enumerate(inside) if not layer]
+        beyond = {number: layer for number, layer in sorted(lists[one].items()) if number >= most}
+        if absent and not beyond:
+            return one, f"no tensor is of layer {_first(absent)}"
+        if beyond and not absent and all(layer in inside for layer in beyond.values()):
+            return one, f"there is a layer {_first([*beyond])}, too"
+    return "", ""
+
+
+def _uneven(layers: list[set[str]]) -> str:
+    """Return what one inner layer lacks that its like have; the first and the last may lack some by design."""
+    plain = [frozenset(one for one in layer if one.endswith((".weight", ".bias"))) for layer in layers]
+    for at, own in enumerate(plain):
+        for whole in {*plain[:at]} & {*plain[at + 1 :]}:
+            absent, many = sorted(whole - own), plain.count(whole)
+            if own < whole and FEW * len(absent) <= len(whole) and plain.count(own) == 1 and many >= OFTEN:
+                return f"layer {at} has no {_first(absent)}, which {many} others have"
+    return ""
+
+
+def _first(found: Sequence[object]) -> str:
+    return ", ".join([*map(str, found[:SHOWN]), *["…"] * (len(found) > SHOWN)])
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the files, the packed weights, and the claim of layers."""
+    return len(views[0].files) + sum(1 for _ in by_names(views[0])) + sum(1 for _ in _layers(views[0]))
+
+
+def canary(views: Views, options: Fields, measured: Measurement) -> Canary:
+    """Call a file one of two shards, and where the layers are right, take the first of several away."""
+    view, place = views[0], "file weighbridge-00001-of-00002.safetensors"
+    lists, rows = lists_of(view.weights()), rows_by_name(measured).values()
+    right = any(row.about == "layers" and not row.wrong and len(lists[row.name]) > 1 for row in rows)
+    gone = tuple(f"{one}.0." for one in lists) if right else ()
+    files = {one: file for one, file in view.files.items() if not one.endswith(INDEX)}
+    files[place.removeprefix("file ")] = next(iter(files.values()))
+    cut = replace(view.cut(one for one in view.names() if not one.startswith(gone)), files=files)
+
+    def seen(found: Measurement | Unmeasured) -> bool:
+        after = rows_by_name(found)
+        named = [one for one, row in after.items() if row.wrong == ALONE]
+        lost = any(row.about == "layers" and row.wrong for row in after.values())
+        return named == [place] and (lost or not right) and len(after) == extent((cut,), options)
+
+    return Canary(name="a layer taken away, a file called one of two", place=place, views=(cut,), seen=seen)
+
+
+OF = (SubjectKind.CHECKPOINT,)
+VERIFIER = Verifier(quantity="own_claims", kinds=OF, measure=measure, extent=extent, canary=canary)

@@ -1,0 +1,184 @@
+"""own_claims compares what a checkpoint says of its layers, packed weights and shards with names, shapes and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from weighbridge.core.data import data_path
+from weighbridge.core.model import Measurement, Rows
+from weighbridge.evaluation.runner import lay_canary
+from weighbridge.verifiers.own_claims import VERIFIER
+from weighbridge.views.checkpoint import open_checkpoint
+
+SPECIMENS = data_path("verifiers") / "specimens" / "checkpoints"
+PACKED = Path(__file__).parents[1] / "cli" / "packed_by_others"
+NAMES = "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"
+IN_GGUF = "attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_up", "ffn_gate", "ffn_down"
+
+
+def rows_of(path: Path) -> dict[str, Any]:
+    view = open_checkpoint(path)
+    found = VERIFIER.measure((view,), {})
+    assert isinstance(found, Measurement)
+    assert isinstance(found.value, Rows)
+    assert VERIFIER.extent((view,), {}) == len(found.value.rows) == found.examined
+    assert lay_canary(VERIFIER, (view,), {}, found).seen
+    return {row.name: row for row in found.value.rows}
+
+
+def wrong(path: Path) -> dict[str, str]:
+    return {name: row.wrong for name, row in rows_of(path).items() if row.wrong}
+
+
+def folder(path: Path, names: list[str], **config: Any) -> Path:
+    path.mkdir(exist_ok=True)
+    save_file({name: np.full(2, at, "<f4") for at, name in enumerate(names)}, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
+    return path
+
+
+def layers(count: int, stem: str = "model.layers", ends: tuple[str, ...] = NAMES) -> list[str]:
+    return [f"{stem}.{at}.{end}.weight" for at in range(count) for end in ends]
+
+
+def llama(path: Path, names: list[str], **keys: int) -> Path:
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in keys.items():
+        writer.add_uint32(f"llama.{key}", value)
+    for name in names:
+        writer.add_tensor(name, np.ones((2, 32), "<f4"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_layers_that_are_stated_and_not_there_or_there_and_not_stated_are_named(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "vocab_size": 8}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(num_hidden_layers=2, **sizes))
+    model.save_pretrained(tmp_path / "hf")
+    assert rows_of(tmp_path / "hf")["model.layers"].says == "2 layers by config.json num_hidden_layers"
+    assert wrong(tmp_path / "hf") == {}
+    config, weights = tmp_path / "hf" / "config.json", tmp_path / "hf" / "model.safetensors"
+    whole = json.loads(config.read_text())
+    for count, said in ((3, "no tensor is of layer 2"), (1, "there is a layer 1, too")):
+        config.write_text(json.dumps({**whole, "num_hidden_layers": count}))
+        assert wrong(tmp_path / "hf") == {"model.layers": said}
+    config.write_text(json.dumps(whole))
+    save_file({name: one for name, one in load_file(weights).items() if ".layers.1." not in name}, weights)
+    assert wrong(tmp_path / "hf") == {"model.layers": "no tensor is of layer 1"}
+
+
+def test_a_header_that_states_other_layers_and_a_weight_that_one_inner_layer_lacks_are_named(tmp_path: Path) -> None:
+    four = layers(4, "blk", IN_GGUF)
+    assert wrong(llama(tmp_path / "a.gguf", four, block_count=4)) == {}
+    assert wrong(llama(tmp_path / "b.gguf", four, block_count=5)) == {"blk": "no tensor is of layer 4"}
+    assert wrong(llama(tmp_path / "c.gguf", four, block_count=1)) == {"blk": "there is a layer 1, 2, 3, too"}
+    lacking = [name for name in four if name != "blk.1.ffn_norm.weight"]
+    said = "layer 1 has no ffn_norm.weight, which 3 others have"
+    assert wrong(llama(tmp_path / "d.gguf", lacking, block_count=4)) == {"blk": said}
+    assert wrong(llama(tmp_path / "e.gguf", four, block_count=5, nextn_predict_layers=1)) == {}
+    assert wrong(llama(tmp_path / "f.gguf", [f"{name}.lora_a" for name in four[:9]], block_count=4)) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "config"),
+    [
+        (layers(3), {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}),
+        (layers(1, "encoder.albert_layer_groups"), {"num_hidden_layers": 12, "num_hidden_groups": 1}),
+        (layers(4)[1:], {"num_hidden_layers": 4}),  # ModernBERT's first layer has no norm
+        ([*layers(4), *layers(2, "vision_tower.layers")], {"text_config": {"num_hidden_layers": 4}}),
+        ([*layers(4, "encoder.block"), *layers(2, "decoder.block")], {"num_layers": 4, "num_decoder_layers": 2}),
+        (layers(2, "model.layers.0.experts"), {"num_hidden_layers": 1}),
+        (layers(4, "0.auto_model.encoder.layer"), {"num_hidden_layers": 4}),
+        (["model.mm_projector.0.weight", "model.mm_projector.2.weight"], {"num_hidden_layers": 4}),
+        ([f"base_model.{name}.lora_A.weight" for name in layers(1)], {"num_hidden_layers": 4}),
+        (layers(2), {"num_hidden_layers": 10**15}),
+        (layers(2), {"num_hidden_layers": "two"}),
+        ([f"layers.{at}.{end}.weight" for at, end in enumerate(("embd", "h", "h", "head"))], {"n_layer": 2}),
+    ],
+)
+def test_what_is_a_design_contradicts_nothing(tmp_path: Path, names: list[str], config: Mapping[str, Any]) -> None:
+    assert wrong(folder(tmp_path / "x", names, **config)) == {}
+
+
+def test_eyes_of_the_stated_depth_do_not_stand_for_layers_of_text(tmp_path: Path) -> None:
+    names = [*layers(3), *layers(4, "vision_tower.layers")]
+    said = {"model.layers": "no tensor is of layer 3"}
+    assert wrong(folder(tmp_path / "x", names, text_config={"num_hidden_layers": 4})) == said
+
+
+FAMILIES: Mapping[str, Mapping[str, Any]] = {
+    "Albert": {"num_hidden_layers": 3, "embedding_size": 16},
+    "Bart": {"encoder_layers": 2, "decoder_layers": 3, "d_model": 16},
+    "Bert": {"num_hidden_layers": 2},
+    "DeepseekV3": {"num_hidden_layers": 3, "first_k_dense_replace": 1, "n_routed_experts": 8, "kv_lora_rank": 8},
+    "GPT2": {"n_layer": 2, "n_embd": 16, "n_head": 2},
+    "Jamba": {"num_hidden_layers": 4, "num_experts": 2, "attn_layer_period": 4, "attn_layer_offset": 2},
+    "Mamba": {"num_hidden_layers": 3},
+    "ModernBert": {"num_hidden_layers": 4},
+    "T5": {"num_layers": 2, "num_decoder_layers": 3, "d_model": 16, "d_ff": 16, "num_heads": 2, "d_kv": 8},
+    "XLM": {"n_layers": 2, "emb_dim": 16, "n_heads": 2},
+}
+SIZES = {"vocab_size": 16, "hidden_size": 16, "intermediate_size": 16, "pad_token_id": 0}
+HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_family_that_transformers_writes_contradicts_itself(tmp_path: Path, family: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, f"{family}Config")(**{**SIZES, **HEADS, **FAMILIES[family]})
+    getattr(transformers, f"{family}Model")(config).save_pretrained(tmp_path)
+    assert wrong(tmp_path) == {}
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True}
+STEM = "model.layers.0.self_attn.q_proj"
+CODES = np.random.default_rng(0).integers(0, 2**31, (8, 64), dtype=np.int32)
+PARTS: Mapping[str, Any] = {
+    f"{STEM}.qweight": CODES,
+    f"{STEM}.scales": np.linspace(0.01, 0.02, 128, dtype="<f2").reshape(2, 64),
+    f"{STEM}.qzeros": np.full((2, 8), 0x77777777, "<i4"),
+    f"{STEM}.g_idx": np.arange(64, dtype="<i4") // 32,
+}
+
+
+@pytest.mark.parametrize(
+    ("parts", "keys", "said"),
+    [
+        ({}, {}, ""),
+        ({}, {"bits": 8}, "groups of 32 need scales of [1, 64], and there are [2, 64]"),
+        ({"g_idx": np.full(64, 99, "<i4")}, {}, f"{STEM}.g_idx does not number 2 groups of 64"),
+        ({"qweight": CODES[:-1]}, {}, f"{STEM}.g_idx does not number 2 groups of 56"),
+        ({"scales": None}, {}, f"there is no {STEM}.scales"),
+        ({"scales": None}, {"quant_method": "another"}, ""),
+    ],
+)
+def test_codes_and_scales_that_are_not_of_the_packing_that_is_said_are_named(
+    tmp_path: Path, parts: Mapping[str, Any], keys: Mapping[str, Any], said: str
+) -> None:
+    path = folder(tmp_path, [], quantization_config={**GPTQ, **keys})
+    there = {**PARTS, **{f"{STEM}.{name}": part for name, part in parts.items()}}
+    save_file({name: part for name, part in there.items() if part is not None}, path / "model.safetensors")
+    assert wrong(path) == ({f"{STEM}.qweight": said} if said else {})
+
+
+@pytest.mark.parametrize("path", sorted(one.parent for one in PACKED.glob("*/config.json")), ids=lambda path: path.name)
+def test_nothing_contradicts_what_the_packers_wrote(path: Path) -> None:
+    assert wrong(path) == {}
+
+
+def test_a_shard_that_is_bound_by_its_own_name_is_bound_without_the_others() -> None:
+    name = "model-00001-of-00002.safetensors"
+    assert wrong(SPECIMENS / "sharded" / name) == {f"file {name}": "bound without model-00002-of-00002.safetensors"}
+    assert wrong(SPECIMENS / "sharded") == wrong(SPECIMENS / "source.safetensors") == {}
