@@ -17,7 +17,7 @@ from weighbridge.core import Basis, Fields, Origin, SubjectError, bare, dataclas
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.book import Book, read_book
 from weighbridge.run_logs.formats.recognition import read_log
-from weighbridge.run_logs.json_log import LAYERS, ranks_inside
+from weighbridge.run_logs.json_log import LAYERS, lack_of, ranks_inside
 from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NOT_OWED, NUMBER, UNREADABLE, Cells
 from weighbridge.run_logs.units import PLAIN, factor
 
@@ -74,11 +74,14 @@ class RunView:
 
     @property
     def unwitnessed(self) -> str:
-        """Return why no witness's book stands for what was read of it so far; "" where one does."""
+        """Return what it lacks to be witnessed: provenance, or a book that stands for what was read so far."""
         if self.ranks:
             several = "no one witness saw all of its ranks" if len({one.book for one in self.ranks}) > 1 else ""
             return next(filter(None, (one.unwitnessed for one in self.ranks)), several)
-        return self.witness.doubt(self.digests, self.heads) if self.witness else "its log says nothing of where it ran"
+        if self.witness is None:
+            lacks = lack_of(self.facts) or "an attempt has no complete provenance"
+            return lacks if "schema" in self.facts else ""  # of a log of others nothing is asked
+        return self.witness.doubt(self.digests, self.heads)
 
     @property
     def origin(self) -> Origin:
