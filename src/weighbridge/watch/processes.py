@@ -65,14 +65,10 @@ def _seen(pid: int, text: bytes) -> Seen:
     head, _, rest = text.rpartition(b") ")  # a name may hold anything, brackets too
     parts = rest.split()
     return Seen(
-        pid=pid,
-        start_ticks=int(parts[19]),
-        parent=int(parts[1]),
-        state=parts[0].decode(),
+        pid=pid, start_ticks=int(parts[19]), parent=int(parts[1]), state=parts[0].decode(),
         name=printable(head.partition(b" (")[2].decode(errors="replace")),
-        cpu_s=(int(parts[11]) + int(parts[12])) / TICKS,
-        rss_kib=int(parts[21]) * PAGE_KIB,
-    )
+        cpu_s=(int(parts[11]) + int(parts[12])) / TICKS, rss_kib=int(parts[21]) * PAGE_KIB,
+    )  # fmt: skip
 
 
 def descendants(of: int, foreign: set[str] | None = None) -> Iterator[Seen]:
