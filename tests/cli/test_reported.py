@@ -44,6 +44,24 @@ def test_a_typed_run_makes_no_gate_live(cli: Cli, run: Path) -> None:
     assert cli("ledger", "check").code == 0
 
 
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ({"dirty": True}, "the tree had changes when it began"),
+        ({"dirty": None}, "run.json has no dirty"),
+        ({"commit": "", "dirty": None}, "run.json has no commit"),
+        ({"pid": 0}, "run.json has no pid"),
+    ],
+)
+def test_a_recorded_run_that_is_a_fixture_says_what_it_lacks(
+    cli: Cli, workplace: Path, run: Path, head: dict[str, object], why: str
+) -> None:
+    watched(typed(workplace / "runs" / "b", **head))
+    ended = cli(*(word.replace("runs/a", "runs/b") for word in VERIFY))
+    assert ended.lines[:2] == ["on-cuda 1.0.0   run=runs/b (fixture)", f"    fixture: {why}"]
+    assert run.is_dir()
+
+
 def test_the_same_run_that_a_witness_saw_makes_them_live(cli: Cli, run: Path) -> None:
     watched(run)
     ended = cli(*VERIFY)

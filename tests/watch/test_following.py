@@ -9,12 +9,12 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.watch.logs import HEAD, Writer, rows
+from tests.watch.logs import GATES, HEAD, Writer, judges, rows
 
 from weighbridge.core import SubjectError
 from weighbridge.run_logs.log_file import batches
 from weighbridge.views.run import RunView, open_run
-from weighbridge.watch.following import FollowedFile, FollowedRun
+from weighbridge.watch.following import WHOLE, FollowedFile, FollowedRun
 
 
 def same(one: RunView, other: RunView) -> bool:
@@ -132,6 +132,41 @@ def test_a_recorder_that_comes_to_a_folder_of_others_is_followed(tmp_path: Path)
             file.write(json.dumps(row) + "\n")
         run.look()
     assert (run.rows, run.problem) == (3, None)
+
+
+def test_a_log_of_lines_in_the_folder_of_a_framework_is_followed_its_later_columns_too(tmp_path: Path) -> None:
+    run, folder = FollowedRun(tmp_path / "run", {}, {}), tmp_path / "run" / "lightning_logs" / "version_0"
+    folder.mkdir(parents=True)
+    (tmp_path / "run" / "events.out.tfevents.1.host").write_bytes(b"")
+    run.look()
+    assert run.notes == [f"{run.path} is not followed: its log is not one of JSON or CSV with a line a row; {WHOLE}"]
+    with (folder / "metrics.csv").open("w", newline="") as log:
+        log.write("epoch,step,train_loss\r\n")
+        for step in range(20):
+            log.write(f"0,{step},{4 - step / 10}\r\n")
+            log.flush()
+            run.look()
+            assert (run.problem, run.rows, run.numbers(step)["loss"]) == (None, step + 1, 4 - step / 10)
+    assert same(run.view(), open_run(run.path))
+    with (folder / "metrics.csv").open("r+", newline="") as log:  # as Lightning does where a new name is logged
+        log.write("epoch,step,train_loss,val_loss\r\n" + "".join(f"0,{at},{4 - at / 10},\r\n" for at in range(20)))
+        log.write("0,20,,3.5\r\n")
+    run.look()
+    assert (run.problem, run.generation, run.rows) == (None, 1, 21)
+    assert same(run.view(), open_run(run.path))
+    assert run.files[folder / "metrics.csv"].befell == ["got another header"]
+
+
+def test_the_row_of_a_log_in_a_folder_stops_the_run_with_its_step(tmp_path: Path) -> None:
+    of, log = judges(tmp_path, tmp_path / "run", GATES), tmp_path / "run" / "metrics.csv"
+    log.parent.mkdir()
+    log.write_text("step,loss,grad_norm\n")
+    for row in rows(40):
+        with log.open("a") as file:
+            file.write(f"{row['step']},{'nan' if row['step'] == 30 else row['loss']},{row['grad_norm']}\n")
+        if stop := of.look(float(row["step"])):
+            break
+    assert (row["step"], stop and (stop.gate, stop.step)) == (30, ("METRICS", 30))
 
 
 def test_a_log_whose_writer_is_faster_than_its_reader_is_read_as_far_as_it_went_at_first(tmp_path: Path) -> None:

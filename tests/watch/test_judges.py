@@ -385,3 +385,12 @@ def test_what_broke_a_run_before_it_was_begun_again_stops_only_what_goes_on_with
     found = written(of, writer, rows(5, 20))
     assert found is not None
     assert (found[0], found[1].step, found[1].code) == (20, 17, "non-finite")
+
+
+def test_a_log_that_is_judged_as_a_whole_stops_the_run_at_its_last_step(tmp_path: Path) -> None:
+    of, state = judges(tmp_path, tmp_path / "run", GATES), tmp_path / "run" / "trainer_state.json"
+    state.parent.mkdir()
+    logged = [{**row, "loss": math.nan} for row in rows(30)]
+    state.write_text(json.dumps({"log_history": logged, "global_step": 29, "max_steps": 40}))
+    assert (stop := of.look(0.0)) is not None
+    assert (stop.gate, stop.step) == ("METRICS", 29)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +72,12 @@ def test_a_broken_gate_stops_the_run_exits_1_and_keeps_it_from_going_on_until_re
     assert (done.code, max(row["step"] for row in done.rows()) <= 21) == (1, True), done.err
     assert json.loads((done.run / "STOP.json").read_text())["gate"] == "GATE-LOSS"
     assert "GATE-LOSS" in done.err
+    keeps = "GATE-LOSS failed at step 20: run/STOP.json keeps run from going on until you let it, by"
+    assert done.out.splitlines()[-1] == f"{keeps} `weighbridge watch run --release REASON`"
+    unnamed = typed("--resume", "--", "touch", "started")
+    assert (unnamed.code, (done.run.parent / "started").exists()) == (2, False)
+    assert "it was begun under finite (" in unnamed.err
+    assert "by --contract" in unnamed.err
     again = typed("--resume", "--contract", "c.yaml", "--", "true")
     assert (again.code, "--release" in again.err) == (2, True)
     released = typed("--release", "data mended")
@@ -137,8 +145,67 @@ def test_usage_that_cannot_be_exits_2_and_starts_nothing(typed: Typed, tmp_path:
 
 
 def test_a_command_that_is_not_there_is_127_and_leaves_no_book(typed: Typed, tmp_path: Path) -> None:
-    done = typed("--contract", "c.yaml", "--", "no-such-command")
-    assert (done.code, list(tmp_path.glob("run*"))) == (127, [])
+    (tmp_path / "train.py").touch()
+    denied = "cannot be executed: Permission denied"
+    for command, why in (("no-such-command", "not found"), ("./train.py", denied), (str(tmp_path), denied)):
+        done = typed("--contract", "c.yaml", "--", command)
+        assert (done.code, list(tmp_path.glob("run*"))) == (127, [])
+        assert f"{command}: {why}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "how"), [("3", 3, "ended with code 3"), ("KILL", 137, "was ended by signal 9")]
+)
+def test_a_code_that_is_the_command_s_own_is_said_last(typed: Typed, ends: str, code: int, how: str) -> None:
+    done = typed(*trainer("--rows=20", f"--ends={ends}"))
+    assert (done.code, done.out.splitlines()[-1]) == (code, f"the command {how}: the exit code here is {code}")
+
+
+def test_a_run_that_the_command_never_wrote_is_one_line_and_where_it_wrote(typed: Typed, tmp_path: Path) -> None:
+    said = "the command wrote no run: nothing is verified; folders that it was seen to write: "
+    tries = (typed("--resume", "--", "sh", "-c", "exec 3>other; sleep 1") for _ in range(5))
+    done = next(done for done in tries if str(tmp_path) in done.out)  # it may open the file after the look
+    assert (done.code, done.out.startswith(said), len(done.out.splitlines())) == (4, True, 1)
+    briefly = typed("--resume", "--", "sh", "-c", "exit 3")
+    assert briefly.code == 3
+    own = "the command ended with code 3: the exit code here is 3"
+    assert briefly.out.splitlines() == [f"{said}none (a look every 10 s)", own]
+
+
+def test_who_interrupts_is_answered_at_once_and_reads_at_the_end_what_became_of_it(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CONTRACT)
+    words = [sys.executable, "-m", "weighbridge", "watch", "run", *trainer("--rows=100000", "--hz=50")]
+    environment = {**os.environ, **PATHS, "XDG_STATE_HOME": str(tmp_path / "state")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as watching:
+        while not (tmp_path / "run" / "steps.jsonl").exists():
+            time.sleep(0.02)
+        watching.send_signal(signal.SIGINT)
+        out, err = watching.communicate(timeout=60)
+    assert "interrupted: SIGTERM is sent, up to 30 s are given; again to kill" in err
+    how = "interrupted: the command was ended by signal 15; run is not verified, and the exit code is 130"
+    assert (watching.returncode, out.splitlines()) == (130, [how])
+
+
+def test_who_trains_on_outside_of_the_command_is_said_to_write_the_run(typed: Typed, tmp_path: Path) -> None:
+    waits = f'while [ ! -d {tmp_path}/run.watch ]; do sleep 0.1; done; exec "$@"'
+    outside = ["sh", "-c", waits, "sh", *TRAINER, "run", "--rows=2000", "--hz=20", "--nan=5"]
+    with subprocess.Popen(outside, cwd=tmp_path) as training:
+        done = typed("--contract", "c.yaml", "--", "sleep", "300")
+        training.kill()
+    assert done.code == 1
+    assert "run is written by others, too: steps.jsonl grew after the last process" in done.out
+
+
+def test_a_run_that_cannot_become_live_is_named_at_its_start(typed: Typed, tmp_path: Path) -> None:
+    why = "this run cannot become live: no commit is known here"
+    assert why in typed(*trainer("--rows=20")).err
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    mine = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", *mine, "commit", "-q", "--allow-empty", "-m", "a"], cwd=tmp_path, check=True)
+    assert "cannot become live" not in typed("--resume", "--contract", "c.yaml", "--", "true").err
+    (tmp_path / "new.py").touch()
+    assert "live: the tree has changes" in typed("--resume", "--contract", "c.yaml", "--", "true").err
 
 
 def test_a_book_that_cannot_be_begun_is_4_and_starts_nothing(typed: Typed, tmp_path: Path) -> None:

@@ -10,12 +10,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.watch.conftest import PATHS, TRAINER, Watch, Watched, stopping
+from tests.watch.stopping import Finite
 
+from weighbridge.watch.book_file import begin_book
+from weighbridge.watch.judges import Judges, Stop
 from weighbridge.watch.processes import Tree, descendants, read_process
+from weighbridge.watch.witness import Asked, Witness
 
 
 def root(tool: str) -> bool:
@@ -246,6 +250,21 @@ def test_a_process_that_takes_no_signal_of_this_user_is_counted_and_runs_on_unwi
     assert "could not be ended and run on" in done.out
     for pid in _alive(done.book):
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_stop_that_finds_no_process_says_that_the_command_had_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    (run := tmp_path / "run").mkdir()
+    witness = Witness(Asked(run=run, command=("true",)), cast(Judges, Finite(run)), said.append)
+    witness.book, witness.tree = begin_book(run, resume=True), Tree(child=0)
+    monkeypatch.setattr(Tree, "send", lambda *_: (0, 0))
+    witness._stop(Stop(gate="GATE-A", instance="default", step=19, code="non-finite", why="loss is nan"))
+    ended = "found at step 19, and nothing was stopped: the command had ended by itself"
+    assert said == [f"FAIL  GATE-A  loss is nan; {ended}"]
+    assert (run / "STOP.json").exists()
+    witness.book.close()
 
 
 def test_what_came_of_others_is_not_asked_again_and_what_comes_of_this_process_is_seen_at_once() -> None:

@@ -169,7 +169,8 @@ def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyReq
         named = {one.key: bound_as(one.subject, one.instance, one.target) for one in evaluation.bound}
         origins = ((text, evaluation.origins.get(key)) for key, text in named.items())
         yield heading(contract, [f"{text} ({origin})" if origin else text for text, origin in origins])
-        yield from (printable(f"{INDENT}reported: {why}") for why in dict.fromkeys(evaluation.unwitnessed.values()))
+        doubts = ((evaluation.origins[key], why) for key, why in evaluation.unwitnessed.items() if why)
+        yield from (printable(f"{INDENT}{origin}: {why}") for origin, why in dict.fromkeys(doubts))
         yield from (str(warning) for warning in result.loaded.warnings)
         if not contract.gates:
             yield "no gate is declared: this contract shows nothing"

@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from weighbridge.cli.contracts import contracts_named
 from weighbridge.cli.options import PATH, Texts, repeated, settings, tell, verb
 from weighbridge.cli.verify import RECORDED, lines_of
 from weighbridge.contract.resolved import digests
-from weighbridge.core import UsageError, printable
+from weighbridge.core import ExitCode, UsageError, lexists, printable
 from weighbridge.core.project import local
 from weighbridge.evaluation.verification import VerifyRequest, code_of
 from weighbridge.report import verdict_lines
@@ -73,35 +73,57 @@ def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> Non
 
 def _watched(run: Path, words: Texts, request: VerifyRequest, asked: dict[str, Any]) -> int:
     """Witness the command, verify what it wrote, print that, and return the exit code."""
+    from weighbridge.watch.book_file import demand_contracts
     from weighbridge.watch.judges import Judges
     from weighbridge.watch.launch import go_on_guarded
-    from weighbridge.watch.witness import NOT_FOUND, Asked, Witness
+    from weighbridge.watch.witness import Asked, Witness
 
     judges = Judges(request, run, verdict_lines)
-    if shutil.which(words[0]) is None:
-        _say(f"{words[0]}: not found; nothing was started, and there is no book")
-        return NOT_FOUND
+    contracts = {one.contract.id: digests(one.contract).whole for one in judges.loaded}
+    if asked["resume"] and not request.contracts:
+        demand_contracts(run, contracts)
     _rehearse(request)
     go_on_guarded()
-    wanted = Asked(
-        run=run,
-        command=words,
-        contracts={one.contract.id: digests(one.contract).whole for one in judges.loaded},
-        grace_s=asked["grace"],
-        stops=asked["stop_at"] == "first",
-        resume=asked["resume"],
-    )
+    how = {"grace_s": asked["grace"], "stops": asked["stop_at"] == "first", "resume": asked["resume"]}
+    wanted = Asked(run=run, command=words, contracts=contracts, **how)
     if wanted.resume:
         judges.begin_again()
-    ended = Witness(wanted, judges, _say, live=sys.stderr.isatty()).run()
+    witness = Witness(wanted, judges, _say, live=sys.stderr.isatty())
+    ended = witness.run()
     if ended.unsealed:
         _say(f"{run} is reported, not witnessed: {ended.unsealed}")
-    if ended.asked or not ended.started or (run.is_file() and not request.contracts):
+    if not ended.started:
         return ended.exit
-    results = judges.finish()
-    code = code_of(results, request.excuses)
-    tell(lines_of(results, report_of(results, code, request.excuses), request))
-    return int(code) if ended.exit == 0 else ended.exit
+    code = ExitCode.PASSED
+    if not ended.asked and not lexists(run):
+        seen = ", ".join(witness.mapped.write_roots()[:5]) or "none (a look every 10 s)"
+        tell([printable(f"the command wrote no {run}: nothing is verified; folders that it was seen to write: {seen}")])
+        code = ExitCode.ERROR
+    elif not ended.asked and (request.contracts or not run.is_file()):
+        results = judges.finish()
+        code = code_of(results, request.excuses)
+        tell(lines_of(results, report_of(results, code, request.excuses), request))
+    tell(map(printable, _last(run, ended, witness.stop, witness.end)))
+    return ended.exit or int(code)
+
+
+def _last(run: Path, ended: Any, stop: Any, end: Any) -> Iterator[str]:
+    """Yield how the command ended where that is the exit code, and what keeps a stopped run from going on."""
+    from weighbridge.watch.book_file import stop_of
+
+    how = "runs on" if end is None else f"ended with code {end.code}"
+    how = f"was ended by signal {end.signal}" if end and end.signal else how
+    if ended.asked:
+        yield f"interrupted: the command {how}; {run} is not verified, and the exit code is {ended.exit}"
+    elif ended.exit and not stop:
+        yield f"the command {how}: the exit code here is {ended.exit}"
+    seen = [(name, run if run.is_file() else run / name, was.size) for name, was in end.files.items()] if end else []
+    if stop and (grown := [name for name, at, size in seen if at.is_file() and at.stat().st_size != size]):
+        yield f"{run} is written by others, too: {grown[0]} grew after the last process of the command had ended"
+    if stop and (lies := stop_of(run)):
+        at = "" if stop.step is None else f" at step {stop.step}"
+        begins = f"{stop.gate} failed{at}: {lies} keeps {run} from going on"
+        yield f"{begins} until you let it, by `weighbridge watch {run} --release REASON`"
 
 
 def _rehearse(request: VerifyRequest) -> None:

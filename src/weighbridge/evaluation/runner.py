@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Announce = Callable[[str], None]
 COURSE = "step_course"
+DOUBTED = (model.Origin.REPORTED, model.Origin.FIXTURE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Evaluation:
     canaries: Mapping[str, model.CanaryResult]
     origins: Mapping[tuple[str, str], model.Origin]
     books: Mapping[tuple[str, str], str]  # digests of those that stand; "" where none does and one is needed
-    unwitnessed: Mapping[tuple[str, str], str]  # of what is REPORTED, why no book stands
+    unwitnessed: Mapping[tuple[str, str], str]  # of what is DOUBTED, why; "" of logs of others
     files: Mapping[tuple[str, str], SubjectFiles]
     sizes: Mapping[tuple[str, str], int]
     starts: Mapping[tuple[str, str], str]
@@ -113,16 +114,16 @@ class EvaluationSession:
             measured=measured,
             canaries=canaries,
             origins=origins,
-            books={key: one for key, view in views.items() if (one := getattr(view, "book", None)) is not None},
-            unwitnessed={key: views[key].unwitnessed for key, one in origins.items() if one is model.Origin.REPORTED},
             files=files,
+            seconds=self.seconds,
+            started=self.started,
+            books={key: one for key, view in views.items() if (one := getattr(view, "book", None)) is not None},
+            unwitnessed={key: getattr(one, "unwitnessed", "") for key, one in views.items() if one.origin in DOUBTED},
             starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
             programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
             sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
-            seconds=self.seconds,
             plugins=tuple(self._plugins()) if redactor else (),
             findings=judge_contract(self.contract, self.on, measured, canaries),
-            started=self.started,
             finished=dt.datetime.now(dt.UTC),
         )
 

@@ -114,7 +114,8 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         on = {gate: names if gate in mine else () for gate, names in instances.items()}
         run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress)
         evaluation = run.evaluate(redactor)
-        doubts = {key: redactor.text(why) for key, why in evaluation.unwitnessed.items()}
+        reported = {key for key, one in evaluation.origins.items() if one is model.Origin.REPORTED}
+        doubts = {key: redactor.text(why) for key, why in evaluation.unwitnessed.items() if key in reported}
         bound_as = tuple((*one.key, redactor.text(in_project(one.target)), doubts.get(one.key, "")) for one in subjects)
         result = ContractResult(loaded=one, evaluation=evaluation, bundle=None, subjects=bound_as)
         if request.evidence is not None and (mine or not turn):

@@ -129,13 +129,17 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
 
 def of_recorder(log: Log, head: Fields, events: tuple[Fields, ...]) -> Log:
     """Return the rows of a run directory with what its run.json and its events tell."""
-    # Provenance is complete where schema, process, host, device, commit and start are all there, and the commit is all
-    # that ran.
-    pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
-    complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
-    complete = complete and head.get("dirty") is False and moment_of(head.get("started")) is not None
-    heads = (head,) if complete and head.get("schema") == SCHEMA else ()
+    heads = () if lack_of(head) else (head,)
     return dataclasses.replace(log, recorded=bool(head), heads=heads, facts=head, events=events)
+
+
+def lack_of(head: Fields) -> str:
+    """Return what a run.json lacks to be complete provenance, its commit being all that ran; "" where it is."""
+    known = {name: isinstance(head.get(name), str) and head[name] for name in ("commit", "host", "resolved_device")}
+    known |= {"schema": head.get("schema") == SCHEMA, "pid": type(pid := head.get("pid")) is int and pid > 0}
+    known |= {"started": moment_of(head.get("started")) is not None, "dirty": head.get("dirty") is False}
+    lack = next((name for name, there in known.items() if not there), "")
+    return lack and ("the tree had changes when it began" if head.get(lack) is True else f"run.json has no {lack}")
 
 
 def read_attempts(path: Path, digests: dict[str, str]) -> Log:

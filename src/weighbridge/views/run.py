@@ -29,7 +29,7 @@ from weighbridge.core import (
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.book import Book, read_book
 from weighbridge.run_logs.formats.recognition import read_log
-from weighbridge.run_logs.json_log import LAYERS, ranks_inside
+from weighbridge.run_logs.json_log import LAYERS, lack_of, ranks_inside
 from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NOT_OWED, NUMBER, UNREADABLE, Cells
 from weighbridge.run_logs.units import PLAIN, factor
 
@@ -86,12 +86,13 @@ class RunView:
 
     @property
     def unwitnessed(self) -> str:
-        """Return why no witness's book stands for what was read of it so far; "" where one does."""
+        """Return what it lacks to be witnessed: provenance, or a book that stands for what was read so far."""
         if self.ranks:
             several = "no one witness saw all of its ranks" if len({one.book for one in self.ranks}) > 1 else ""
             return next(filter(None, (one.unwitnessed for one in self.ranks)), several)
         if self.witness is None:
-            return "its log says nothing of where it ran"
+            lacks = lack_of(self.facts) or "an attempt has no complete provenance"
+            return lacks if "schema" in self.facts else ""  # of a log of others nothing is asked
         cells = self.cells.get("time", Cells())
         times = np.asarray(cells.values)[np.frombuffer(cells.state, np.uint8) == NUMBER]
         ends = (float(times.min()), float(times.max())) if len(times) else ()

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from weighbridge.core.pseudonym import passing_key, seal_of
 from weighbridge.evidence.disk import digest_regular, disk_errors, replace_file, sync_folder
 from weighbridge.evidence.redact import own_key
 from weighbridge.quantities.book_lines import BOOK, FOLDER, SCHEMA, SEAL, STOPPED, FileState, Line, Note, Release
-from weighbridge.run_logs.book import read_book
+from weighbridge.run_logs.book import MAX_BOOK, read_book
 
 MAX_STOP = 1 << 20
+BEGINS = b'"kind":"begin"'
 MAX_WAITING = 10_000  # lines kept while the disk takes none
 
 
@@ -30,6 +32,19 @@ def book_of(run: Path) -> Path:
 def stop_of(run: Path) -> Path | None:
     """Return where it is written that a run was stopped and not released since."""
     return next((at for folder in (run, book_of(run)) if lexists(at := folder / STOPPED)), None)
+
+
+def demand_contracts(run: Path, mine: Mapping[str, str]) -> None:
+    """Refuse to go on by default with a run whose book, sealed or not, was begun under other contracts."""
+    at = book_of(run) / BOOK
+    lines = read_regular_file(at, MAX_BOOK, SubjectError).split(b"\n") if exists(at) else []
+    begun = next((loads(line)["contracts"] for line in reversed(lines) if BEGINS in line), mine)
+    if begun != mine:
+        named = (", ".join(f"{name} ({digest[:12]})" for name, digest in one.items()) for one in (begun, mine))
+        what = "it was begun under {}, and {} would judge it by default".format(*named)
+        raise UsageError(
+            "other-contract", what, where=str(run), remedy="name that contract by --contract, and its --param"
+        )
 
 
 def now_text() -> str:

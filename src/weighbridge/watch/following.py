@@ -12,7 +12,7 @@ from typing import Any
 from weighbridge.core import Fields, SubjectError, dataclass, exists, field, is_folder
 from weighbridge.quantities.book_lines import FileState, Note, RowCount
 from weighbridge.run_logs.formats.csv_log import header
-from weighbridge.run_logs.formats.recognition import SUFFIXES, folder_reader
+from weighbridge.run_logs.formats.recognition import SUFFIXES, reader_inside
 from weighbridge.run_logs.json_log import ATTEMPT, EVENTS, HEAD, STEPS, joined, mappings, of_recorder, read_head
 from weighbridge.run_logs.log_file import BLOCK, MAX_LINE, Batch, decoded, open_regular
 from weighbridge.run_logs.log_table import EPOCH, NOT_OWED, NUMBER, STEP, UNREADABLE, Log, TableBuilder
@@ -26,6 +26,7 @@ SCAN_SECONDS = 0.5
 DEEP = 3  # folders: ranks, attempts
 MOST = 64  # logs, the newest
 SCAN_SHARE = 100
+WHOLE = "it is judged as a whole, whenever it has grown by half"
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class FollowedFile:
     whole: int = 0
     lines: int = 0
     half: bytes = b""  # a line that has not ended
+    head: bytes = b""  # the header of CSV, which may be written anew
     digest: Any = field(default_factory=hashlib.sha256)
 
     def changed(self) -> bool:
@@ -58,6 +60,9 @@ class FollowedFile:
             self.befell.append("was replaced by another file")
         elif self.size < before[1]:
             self.befell.append("was shortened")
+        elif self.file is not None and os.pread(self.file, len(self.head), 0) != self.head:
+            self.befell.append("got another header")
+            self.of, self.head = 0, b""
         return before != (self.node, self.size, self.modified)
 
     @property
@@ -69,7 +74,8 @@ class FollowedFile:
         """Forget what was read."""
         if self.file is not None:
             os.close(self.file)
-        self.file, self.of, self.whole, self.lines, self.half, self.digest = None, 0, 0, 0, b"", hashlib.sha256()
+        self.file, self.of, self.whole, self.lines, self.half, self.head = None, 0, 0, 0, b"", b""
+        self.digest = hashlib.sha256()
 
     __del__ = begin_again
 
@@ -89,6 +95,7 @@ class FollowedFile:
             at += len(block)
             ended, found, self.half = (self.half + block).rpartition(b"\n")
             if found:
+                self.head = self.head or (ended.partition(b"\n")[0] if self.path.suffix == ".csv" else b"")
                 self.digest.update(ended + found)
                 self.lines += ended.count(b"\n") + 1
                 self.whole += len(ended) + 1
@@ -186,20 +193,19 @@ class FollowedRun:
             self._look()
         except SubjectError as problem:
             self.problem = problem
-            self.notes.append(f"{problem.where or self.path} is not followed: {problem.what}")
+            self.notes.append(f"{problem.where or self.path} is not followed: {problem.what}; {WHOLE}")
         return before != (self.rows, len(self.logs[-1].events), self.generation, self.problem)
 
     def _look(self) -> None:
-        if self.problem is not None and self.problem.code == STRANGE and exists(self.path / STEPS):
-            self.problem = None  # a recorder came to a folder in which others had begun to write
-        if self.problem is not None:
+        if self.problem is not None and (self.problem.code != STRANGE or self._in_lines() is None):
             return
+        self.problem = None  # or a log of lines came to a folder in which others had begun to write
         if not self.rows and exists(self.path):
-            folder = is_folder(self.path)
-            if folder != self.logs[0].folder:
-                self.logs = [FollowedLog(self.path, self.files)]
-            if self.lines or (folder_reader(self.path) if folder else self.path.suffix not in SUFFIXES):
-                raise SubjectError(STRANGE, "a row of it is not a line of JSON or CSV", where=str(self.path))
+            at = self._in_lines()
+            if at is None:
+                raise SubjectError(STRANGE, "its log is not one of JSON or CSV with a line a row", where=str(self.path))
+            if (at, is_folder(at)) != (self.logs[0].path, self.logs[0].folder):
+                self.logs = [FollowedLog(at, self.files)]
         for number, log in enumerate(self.logs):
             for file in log.files:
                 file.changed()
@@ -212,6 +218,12 @@ class FollowedRun:
             self.generation += 1
         for log in self.logs:
             log.look()
+
+    def _in_lines(self) -> Path | None:
+        """Return what of it is a row a line: a recorder's folder, or the one log; None where all is read as a whole."""
+        found = reader_inside(self.path) if is_folder(self.path) else (None, self.path)
+        at = self.path if found is None else found[1]
+        return at if not self.lines and (found is None or at.suffix in SUFFIXES) else None
 
     @property
     def rows(self) -> int:

@@ -230,6 +230,7 @@ class Judges:
         reading.length, began, known = GROWTH * length, time.process_time(), dict[Any, Any]()
         try:
             view = self._view(run, able[0])
+            reading.last_step = max(view.cells[STEP].numbers(), default=-math.inf)
             for one in able:
                 one.broken = one.broken or one.of_all(known, view)
                 if one.broken and (stop := self._confirm(run, reading, [one], view)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -67,9 +68,9 @@ class Witness:
         self.cpu_s, self.seen, self.standing = 0.0, 0, False
         self.signals, self.booked = list[int](), set[tuple[str, str]]()
         self.next_walk = self.next_sample = 0.0
-        self.paused, self.waiting = False, ""
-        self.left_behind: int | None = None
+        self.paused, self.waiting, self.left_behind = False, "", False
         self.stop: Found | None = None
+        self.end: of.End | None = None  # None, too, where not all could be ended, or be read
 
     def run(self) -> Witnessed:
         """Witness the command and all that comes of it to the end; what breaks here leaves none of that."""
@@ -112,22 +113,21 @@ class Witness:
     def _begin(self, child: Started) -> bool:
         """Write the first line, and let the child go; return whether it could be started."""
         seen = next(iter(self.tree.alive()), None)
-        self.witnessed, self.not_witnessed = processes.seen_here()
-        commit = git.commit(Path())
+        self.can_see: dict[str, Any] = dict(zip(("witnessed", "not_witnessed"), processes.seen_here(), strict=True))
+        commit, asked = git.commit(Path()), self.asked
         line = of.Begin(
             tool=__version__,
-            run=self.asked.run.name,
-            command=tuple(map(self.redactor.text, self.asked.command)),
+            run=asked.run.name,
+            command=tuple(map(self.redactor.text, asked.command)),
             pid=child.pid,
             start_ticks=seen.start_ticks if seen else 0,
-            executable=processes.program(self.asked.command[0]),
+            executable=processes.program(asked.command[0]),
             host=host_pseudonym(self.redactor.key),
             commit=commit,
             dirty=git.is_dirty(Path()) if commit else None,
-            grace_s=self.asked.grace_s,
-            contracts=self.asked.contracts,
-            witnessed=self.witnessed,
-            not_witnessed=self.not_witnessed,
+            grace_s=asked.grace_s,
+            contracts=asked.contracts,
+            **self.can_see,
         )
         self.book.add(line, durable=True)
         if self.tree.blind:
@@ -140,8 +140,12 @@ class Witness:
             raise disk_error(refused, "the book", self.book.folder)
         if problem := child.go():
             self.book.unmake()
-            why = os.strerror(problem.errno or 0)
-            self.tell(f"{self.asked.command[0]}: {why}; nothing was started, and there is no book")
+            why = f"cannot be executed: {os.strerror(problem.errno or 0)}"
+            why = "not found, it or its interpreter" if problem.errno == errno.ENOENT else why
+            self.tell(f"{asked.command[0]}: {why}; nothing was started, and there is no book")
+        elif line.dirty is not False:
+            why = "no commit is known here" if line.dirty is None else "the tree has changes"
+            self.tell(f"this run cannot become live: {why}; start it in a git repository, all of it committed")
         self.tree.max_rss_kib = 0  # until now the child was a copy of this process
         return problem is None
 
@@ -177,8 +181,8 @@ class Witness:
         return True
 
     def _say_left(self, left: Sequence[Seen]) -> None:
-        if self.left_behind is None:
-            self.left_behind = len(left)
+        if not self.left_behind:
+            self.left_behind = True
             named = ", ".join(f"{one.name} ({one.pid})" for one in left[:5])
             self.tell(f"the command ended and left {len(left)} processes, which are waited for: {named}")
 
@@ -288,7 +292,7 @@ class Witness:
             processes=len(alive),
             cpu_s=round(self.cpu_s + sum(one.cpu_s for one in alive), 3),
             rss_kib=sum(one.rss_kib for one in alive),
-            device_memory_mib=processes.device_memory(alive) if "device-memory" in self.witnessed else {},
+            device_memory_mib=processes.device_memory(alive) if "device-memory" in self.can_see["witnessed"] else {},
             device_files=processes.open_devices(alive),
         )
         for line in (sample, *self.growth.counts()):
@@ -324,15 +328,18 @@ class Witness:
             self.book.note(of.STOPPED, f"could not be written: {os.strerror(problem.errno or 0)}")
         refused = f", {sent[1]} take no signal of this user" if sent[1] else ""
         at = "" if stop.step is None else f" at step {stop.step}"
-        self.tell(singular(f"FAIL  {stop.gate}  {stop.why}; stopped{at}, processes in all: {sent[0]}{refused}"))
+        what = f"stopped{at}, processes in all: {sent[0]}{refused}"
+        what = what if any(sent) else f"found{at}, and nothing was stopped: the command had ended by itself"
+        self.tell(singular(f"FAIL  {stop.gate}  {stop.why}; {what}"))
 
     def _end_tree(self) -> Sequence[Seen]:
         """Ask every process to end, wait, kill what is left; return what is there all the same."""
         until, asked = time.monotonic() + self.asked.grace_s, len(self.signals)
         if self.stop is not None:  # who ignores that would train on
             self._send(signal.SIGKILL, [one for one in self.tree.alive() if processes.ignores(one.pid, signal.SIGTERM)])
-        first = self.signals[0] if self.signals else signal.SIGTERM
-        for number in (signal.SIGTERM if first in (signal.SIGINT, signal.SIGHUP) else first, signal.SIGCONT):
+        if self.signals:
+            self.tell(f"interrupted: SIGTERM is sent, up to {self.asked.grace_s:g} s are given; again to kill")
+        for number in (signal.SIGTERM, signal.SIGCONT):
             self._send(number)
         rows = self.growth.rows()
         while (left := self.tree.alive()) and time.monotonic() < until and len(self.signals) == asked:
@@ -373,19 +380,11 @@ class Witness:
             return f"what lies in the run could not be read: {problem}"
         for note in self.growth.rewritten(files):
             self.book.add(note)
-        end = of.End(
-            **processes.how_ended(code),
-            exit=exit_code,
-            wall_s=round(time.monotonic() - self.began, 3),
-            cpu_s=round(self.cpu_s, 3),
-            max_rss_kib=self.tree.max_rss_kib,
-            processes=self.seen,
-            files=files,
-            write_roots=tuple(map(self.redactor.text, self.mapped.write_roots())),
-            witnessed=self.witnessed,
-            not_witnessed=self.not_witnessed,
-        )
-        self.book.add(end, durable=True)
+        used: dict[str, Any] = {"cpu_s": round(self.cpu_s, 3), "max_rss_kib": self.tree.max_rss_kib, **self.can_see}
+        used |= {"wall_s": round(time.monotonic() - self.began, 3), "processes": self.seen, **processes.how_ended(code)}
+        roots = tuple(map(self.redactor.text, self.mapped.write_roots()))
+        self.end = of.End(exit=exit_code, files=files, write_roots=roots, **used)
+        self.book.add(self.end, durable=True)
         return self.book.seal()
 
 

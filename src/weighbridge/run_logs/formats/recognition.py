@@ -45,7 +45,8 @@ def read_log(path: Path, digests: dict[str, str], lines: str = "") -> Log:
     if lines:
         return console.read_lines(path, digests, lines)
     if is_folder(path):
-        return (folder_reader(path) or read_attempts)(path, digests)
+        of_folder, at = reader_inside(path) or (read_attempts, path)
+        return of_folder(at, digests)
     read = SUFFIXES.get(suffix(path))
     brought = BROUGHT.get(path.suffix[1:]) if read is None and path.suffix not in ("", ".json", ".gz") else None
     if brought is not None:
@@ -53,23 +54,22 @@ def read_log(path: Path, digests: dict[str, str], lines: str = "") -> Log:
     return (read or _by_content)(path, digests)
 
 
-def folder_reader(path: Path) -> Read | None:
-    """Return what reads a folder that is no recorder's: by what lies in it."""
+def reader_inside(path: Path) -> tuple[Read, Path] | None:
+    """Return what reads a folder that is no recorder's, by what lies in it, and the one file to read, or the folder."""
     if exists(path / STEPS) or exists(path / HEAD):
         return None
     wandb = [*path.glob("*.wandb"), *path.glob("*run-*-*/*.wandb")]
     if len(wandb) > 1:
         raise several_runs(path, [file.name for file in wandb])
     if wandb or (wandb := [*path.glob(HISTORY), *path.glob(f"files/{HISTORY}")]):
-        read = read_jsonl if wandb[0].name == HISTORY else read_wandb
-        return lambda _folder, digests: read(wandb[0], digests)
+        return read_jsonl if wandb[0].name == HISTORY else read_wandb, wandb[0]
     if runs_in(path):
-        return read_mlflow
+        return read_mlflow, path
     if (log := log_in(path)) is not None:
-        return lambda _folder, digests: _read_inside(path, log, digests)
+        return partial(_read_inside, path), log
     if event_files(path):
-        return read_events
-    return read_epochs if next(path.glob(EPOCHS), None) else None
+        return read_events, path
+    return (read_epochs, path) if next(path.glob(EPOCHS), None) else None
 
 
 def _read_inside(folder: Path, log: Path, digests: dict[str, str]) -> Log:
@@ -84,7 +84,7 @@ def _read_inside(folder: Path, log: Path, digests: dict[str, str]) -> Log:
 def is_log(path: Path) -> bool:
     """Return whether a folder, or a file that is no text, is what a run was logged to, and no checkpoint."""
     if is_folder(path):
-        return folder_reader(path) is not None and not any(one.name.endswith(WEIGHTS) for one in path.iterdir())
+        return reader_inside(path) is not None and not any(one.name.endswith(WEIGHTS) for one in path.iterdir())
     with open_regular(path) as file:
         head = file.read(LOOKED_AT)
     if head.startswith(GZIP):
