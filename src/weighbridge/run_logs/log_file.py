@@ -139,9 +139,9 @@ def empty(path: Path) -> SubjectError:
     return SubjectError("empty-file", "the file is empty", where=str(path), remedy="bind a log with at least one row")
 
 
-def bad_line(path: Path, line: int, what: str) -> SubjectError:
+def bad_line(path: Path, line: int, what: str, remedy: str = "mend or remove the line") -> SubjectError:
     """Return the error for a line that is no row."""
-    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy="mend or remove the line")
+    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy=remedy)
 
 
 def no_rows(path: Path) -> SubjectError:
