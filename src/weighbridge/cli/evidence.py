@@ -126,7 +126,7 @@ def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
         yield from (printable(f"  {bound_as(at.name, at.instance, at.path)} is {at.said}") for at in bound)
     for name, one in found.items():
         yield printable(f"  {name:<13} {one.held:<11} {one.says}")
-        yield from (printable(f"  {'':<25} {detail}") for detail in one.details)
+        yield from (printable(f"  {'':<25} {detail}") for detail in one.details if not one.says.endswith(detail))
 
 
 @verb("show", "Print what a bundle holds.", "BUNDLE", of=command)

@@ -172,6 +172,8 @@ def open_bundle(
         what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
         what = what if exists(path) else "there is no such folder or archive"
         remedy = "name a bundle's folder: `verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
+        for one in stored(path, {})[:1]:
+            what, remedy = f"{what}; bundles lie in it", f"name one of them, such as {one.path}"
         raise BundleError("not-a-bundle", what, where=str(path), remedy=remedy)
     data = folder.read(statement.FILE, manifest.MAX_FILE)
     read = partial(Opened, path=path, folder=folder, id=sha256(data))
