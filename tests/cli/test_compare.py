@@ -321,6 +321,14 @@ def test_a_quantised_source_of_an_import_that_is_not_asks_the_same(cli: Cli, tmp
     assert "exchange" not in cli("compare", specimen("blocks.safetensors"), specimen("blocks-lost.gguf")).out
 
 
+def test_a_gguf_file_as_the_source_of_what_it_is_made_of_asks_before_a_policy_is_proposed(cli: Cli) -> None:
+    folder = Path(__file__).parent / "llama-by-the-converter"
+    printed = cli("compare", folder / "model.gguf", folder / "hf").lines
+    asked = "  exchange the two? the source is a GGUF file, which is made of a checkpoint such as the import"
+    assert printed.index(asked) < printed.index("  meant? it passes with --policy rounded:BF16")
+    assert "exchange" not in cli("compare", folder / "hf", folder / "model.gguf").out
+
+
 @pytest.mark.parametrize("policy", ["ROUNDED:bf16", "Rounded:BF16"])
 def test_a_policy_is_reported_as_it_is_kept_however_it_was_typed(cli: Cli, policy: str) -> None:
     ended = cli("compare", specimen("values.safetensors"), specimen("rounded.safetensors"), "--policy", policy)

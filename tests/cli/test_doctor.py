@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,9 @@ def test_completion_is_reported_with_the_line_that_switches_it_on(
     assert told(cli, "completion") == f"off in zsh; add to ~/.zshrc: {line}"
     (workplace / ".zshrc").write_text(f"{line}\n")
     assert told(cli, "completion") == "on in zsh"
+
+
+def test_the_extra_for_urls_brings_what_reads_the_hub() -> None:
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[\[>]", one)[0] for one in extras["optional-dependencies"]["remote"]}
+    assert names == {"fsspec", "huggingface-hub"}

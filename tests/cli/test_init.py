@@ -172,6 +172,21 @@ def test_what_cannot_be_begun_writes_nothing(cli: Cli, workplace: Path, asked: s
     assert list(workplace.iterdir()) == []
 
 
+def test_a_path_that_is_not_there_is_reported(cli: Cli, workplace: Path) -> None:
+    ended = cli("init", "--for", "run", "--subject", "run=nowhere")
+    assert (ended.code, ended.lines[0]) == (0, "missing run: nowhere is not there")
+    assert "missing" not in cli("init", "--for", "import", "--subject", "source=https://example.org/a.gguf").out
+
+
+def test_a_folder_that_cannot_be_written_is_reported(cli: Cli, workplace: Path, as_anybody: None) -> None:
+    workplace.chmod(0o555)
+    ended = cli("init", "--for", "run")
+    workplace.chmod(0o755)
+    first, second = ended.err.splitlines()
+    assert (ended.code, first) == (4, "contracts/run.yaml: disk the file was not written: Permission denied (EACCES)")
+    assert second.endswith("or choose a folder that you can write")
+
+
 def test_no_secret_of_a_url_is_written(cli: Cli, workplace: Path) -> None:
     begun = cli("init", "--for", "import", "--subject", "import=https://me:pw@host/model.gguf?token=xyz")
     assert "import=https://host/model.gguf" in begun.lines[-1]

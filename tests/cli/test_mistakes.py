@@ -30,7 +30,7 @@ def here(workplace: Path) -> Path:
 def test_lint_without_a_contract_of_ones_own_is_not_green(cli: Cli, workplace: Path) -> None:
     ended = cli("lint")
     assert (ended.code, ended.lines) == (5, ["9 of 9 contracts that ship with weighbridge are usable"])
-    assert ended.err.startswith("no contract of yours was checked: contracts/ holds no .yaml or .yml file; ")
+    assert ended.err.startswith("no contract of yours was checked: contracts/ holds none; ")
     assert ended.err.endswith("write one: weighbridge init\n")
 
 
@@ -69,7 +69,49 @@ def test_a_url_is_no_contract_and_is_reported_as_it_was_typed(cli: Cli, verb: st
 
 def test_a_folder_without_contracts_is_reported(cli: Cli, workplace: Path) -> None:
     (workplace / "empty").mkdir()
-    assert cli("lint", "empty").err == "empty: no-contract no .yaml file in this folder is a contract\n"
+    assert cli("lint", "empty").err.splitlines() == [
+        "empty: no-contract no .yaml file in it is a contract",
+        "  write one: weighbridge init",
+    ]
+    ended = cli("verify", "--subject", "run=x")
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        2,
+        "no-contracts no contract was named, and contracts/ holds none",
+    )
+
+
+def test_contracts_of_the_folder_above_are_named(cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "mine").rename(here / "contracts")
+    (here / "sub").mkdir()
+    monkeypatch.chdir(here / "sub")
+    assert cli("verify", "--subject", "run=x").err.splitlines()[1] == (
+        "  name the folder: weighbridge verify ../contracts"
+    )
+    assert cli("lint").err.endswith("name the folder: weighbridge lint ../contracts\n")
+
+
+@pytest.mark.parametrize("verb", ["lint", "verify"])
+@pytest.mark.parametrize(("name", "text"), [("mk.py", "import os\nprint(os)\n"), ("config.json", "{}")])
+def test_what_no_contract_judges_is_not_proposed_as_one(
+    cli: Cli, workplace: Path, verb: str, name: str, text: str
+) -> None:
+    (workplace / name).write_text(text)
+    assert cli(verb, name).err.splitlines() == [
+        f"{name}: no-contract this is no contract",
+        "  name one, or builtin:NAME",
+    ]
+
+
+@pytest.mark.parametrize("verb", ["lint", "verify", "show"])
+def test_a_shipped_contract_without_builtin_is_named_with_it(cli: Cli, verb: str) -> None:
+    ended = cli(verb, "training-log")
+    printed = "training-log: file-missing no such file; did you mean builtin:training-log?"
+    assert (ended.code, ended.err.splitlines()[0]) == (2, printed)
+
+
+def test_a_blank_beside_the_equals_sign_of_a_subject_is_reported(cli: Cli, here: Path) -> None:
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint", "=", "hf")
+    assert (ended.code, ended.err.splitlines()[0]) == (2, "subject-form there is a blank before =")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +119,100 @@ def test_a_folder_without_contracts_is_reported(cli: Cli, workplace: Path) -> No
     [
         ("hf/config.json", "describes a model, and holds no weights (checkpoint-format)"),
         ("trainer_state.json", "is the log of a Trainer, and holds no weights (checkpoint-format)"),
+        ("hf/generation_config.json", "is a JSON document that holds no tensors (checkpoint-format)"),
     ],
 )
 def test_json_that_holds_no_weights_is_reported_for_what_it_is(cli: Cli, here: Path, named: str, printed: str) -> None:
+    Path("hf/generation_config.json").write_text('{"bos_token_id": 1}')
     Path(named).write_text(Path(named).read_text().replace("{", '{"loss": NaN, ', 1))  # as some are
     ended = cli("compare", named, WEIGHTS)
     assert (ended.code, f"  {named}: {printed}" in ended.lines) == (4, True)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_what_is_inspected_of_a_model_without_weights_is_what_compare_says(cli: Cli, here: Path, name: str) -> None:
+    (here / "hf" / "generation_config.json").write_text('{"bos_token_id": 1}')
+    ended = cli("inspect", f"hf/{name}")
+    assert (ended.code, ended.err.startswith(f"hf/{name}: checkpoint-format ")) == (4, True)
+    assert ended.err.endswith("the folder that it lies in\n")
+
+
+def test_two_logs_that_are_compared_are_sent_to_inspect(cli: Cli, here: Path) -> None:
+    (here / "other").mkdir()
+    trainer_state(here / "other" / "trainer_state.json")
+    ended = cli("compare", "trainer_state.json", "other/trainer_state.json")
+    both = "trainer_state.json other/trainer_state.json"
+    assert (ended.code, ended.lines[-1]) == (4, f"two logs are compared by: weighbridge inspect {both}")
+    assert "  `weighbridge inspect trainer_state.json` shows it" in ended.lines
+    assert cli("inspect", *both.split()).code == 0
+    assert "two logs" not in cli("compare", "trainer_state.json", WEIGHTS).out
+
+
+def test_a_json_log_that_is_cut_off_is_reported_as_that(cli: Cli, here: Path) -> None:
+    whole = json.dumps(json.loads(Path("trainer_state.json").read_text()), indent=2)
+    for until in (whole.index('"loss"'), whole.index('"loss"') + 3, whole.rindex(",") + 1):
+        Path("cut.json").write_text(whole[:until])
+        ended = cli("inspect", "cut.json")
+        first, second = ended.err.splitlines()
+        assert (ended.code, first.partition(": ")[2]) == (4, "log-syntax one JSON document, cut off here")
+        assert second == "  write or fetch it whole"
+    Path("wrong.json").write_text(whole.replace('"loss":', '"loss"', 1))
+    assert "log-syntax not a row of JSON" in cli("inspect", "wrong.json").err
+
+
+@pytest.mark.parametrize("words", [("inspect", "closed"), ("verify", "closed"), ("lint", "closed")])
+def test_a_folder_that_may_not_be_listed_is_named(
+    cli: Cli, here: Path, as_anybody: None, words: tuple[str, ...]
+) -> None:
+    (here / "hf").rename(here / "closed")
+    (here / "closed").chmod(0)
+    ended = cli(*words)
+    assert (ended.code, ended.err.splitlines()) == (
+        4,
+        ["closed: file-unreadable cannot be opened: Permission denied", "  make it readable for this user"],
+    )
+    (here / "closed").chmod(0o755)
+
+
+def test_a_folder_that_may_not_be_listed_is_not_one_without_weights(cli: Cli, here: Path, as_anybody: None) -> None:
+    (here / "up" / "closed").mkdir(parents=True)
+    for closed, code in (("hf", "file-unreadable"), ("up/closed", "folder-unreadable")):
+        (here / closed).chmod(0)
+        name = closed.partition("/")[0]
+        ended = cli("compare", WEIGHTS, name)
+        assert (ended.code, ended.lines[-1]) == (4, f"UNREADABLE: {code}")
+        ended = cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={name}", "--no-evidence")
+        assert (ended.code, f"({code})" in ended.out, "no .safetensors file" in ended.out) == (4, True, False)
+        (here / closed).chmod(0o755)
+    (here / "hf").chmod(0)
+    ended = cli("verify", "builtin:training-log", "--subject", "run=hf", "--no-evidence")
+    assert (ended.code, "(file-unreadable)" in ended.out) == (4, True)
+    (here / "hf").chmod(0o755)
+
+
+def test_an_empty_folder_is_reported_as_that(cli: Cli, workplace: Path) -> None:
+    (workplace / "empty").mkdir()
+    assert cli("inspect", "empty").err.startswith("empty: checkpoint-none no file lies in this folder\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        (("--map", "hf"), "hf: file-kind a directory, not a regular file"),
+        (("--map", "m.yaml"), "m.yaml: file-missing no such file"),
+        (("--policy", "limits.yaml"), "limits.yaml: file-missing no such file"),
+    ],
+)
+def test_a_file_of_an_option_that_cannot_be_read_is_reported_with_what_to_do(
+    cli: Cli, here: Path, option: tuple[str, ...], code: str
+) -> None:
+    ended = cli("compare", WEIGHTS, WEIGHTS, *option)
+    first, second = ended.err.splitlines()
+    assert (ended.code, first, second) == (
+        2,
+        code,
+        f"  {'check the path' if 'no such' in code else 'give a regular file'}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,10 +248,71 @@ def test_a_bundle_that_is_not_there_is_reported_with_where_bundles_are(cli: Cli,
     assert second.startswith("  name a bundle's folder: `verify` writes them to .weighbridge/bundles")
 
 
+def test_a_folder_of_bundles_is_told_from_a_bundle(cli: Cli, workplace: Path) -> None:
+    cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={WEIGHTS}")
+    (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
+    assert cli("evidence", "verify", ".weighbridge/bundles").err.splitlines() == [
+        ".weighbridge/bundles: not-a-bundle there is no statement.json in it; bundles lie in it",
+        f"  name one of them, such as .weighbridge/bundles/{bundle.name}",
+    ]
+    (bundle / "verdicts.json").write_text("{}")
+    printed = cli("evidence", "verify", bundle).out
+    assert printed.count("verdicts.json: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("report", "printed"),
+    [
+        ("junit", "report-form 'junit' names no file"),
+        ("junti:x", "report-form 'junti:x' names no report; did you mean 'junit'?"),
+        ("junit:hf", "report-form hf is a folder"),
+    ],
+)
+def test_a_report_of_the_wrong_form_is_reported(cli: Cli, here: Path, report: str, printed: str) -> None:
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=hf", "--report", report)
+    assert (ended.code, ended.err.splitlines()[0], ended.out) == (2, printed, "")
+
+
+def test_a_report_that_cannot_be_written_is_reported_before_anything_is_measured(
+    cli: Cli, here: Path, as_anybody: None
+) -> None:
+    (here / "shut").mkdir(mode=0o555)
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=hf", "--report", "junit:shut/out.xml")
+    assert (ended.code, ended.out) == (4, "")
+    assert ended.err.startswith("shut/out.xml: disk the report was not written: Permission denied (EACCES)\n")
+
+
+def test_a_lane_of_no_project_is_not_told_to_be_in_it(cli: Cli, here: Path) -> None:
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=hf", "--lane", "gpu")
+    assert (ended.code, ended.err.splitlines()[0]) == (2, "weighbridge.toml: file-missing no such file")
+
+
+def test_a_parameter_that_does_not_fit_is_reported_where_it_was_typed(cli: Cli) -> None:
+    ended = cli("verify", "builtin:training-run", "--subject", f"run={RUN}", "--param", "budget_ms=-5")
+    assert (ended.code, ended.err) == (2, "--param budget_ms=-5: out-of-bounds -5.0 is not > 0\n")
+
+
+def test_a_log_of_another_trainer_names_the_contract_that_reads_it(cli: Cli, here: Path) -> None:
+    printed = cli("verify", "builtin:training-run", "--subject", "run=trainer_state.json", "--no-evidence").lines
+    assert (
+        "    record the run with weighbridge.recorder; a log of another trainer is for builtin:training-log" in printed
+    )
+
+
 def test_a_missing_colon_is_named_at_its_own_line(cli: Cli, workplace: Path) -> None:
     (workplace / "c.yaml").write_text(CONTRACT.replace("owner: ", "owner "))
     at = 1 + CONTRACT.splitlines().index(next(line for line in CONTRACT.splitlines() if line.startswith("owner: ")))
     assert cli("lint", "c.yaml").err.startswith(f"c.yaml:{at}:1: yaml-syntax ")
+
+
+def test_a_stretch_of_zeros_in_a_log_is_first_of_all_a_sign_of_nan(cli: Cli, here: Path) -> None:
+    state = json.loads(Path("trainer_state.json").read_text())
+    for row in state["log_history"][40:80]:
+        row |= {"loss": 0.0, "grad_norm": float("nan")}
+    Path("nan.json").write_text(json.dumps(state))
+    printed = cli("verify", "builtin:training-log", "--subject", "run=nan.json", "--no-evidence").lines
+    cause = next(line for line in printed if "likely cause: " in line)
+    assert cause.startswith("    likely cause: a logger that writes a number in the place of NaN, a data iterator")
 
 
 def test_a_log_that_says_why_it_is_short_is_quoted(cli: Cli, here: Path) -> None:
@@ -132,3 +323,8 @@ def test_a_log_that_says_why_it_is_short_is_quoted(cli: Cli, here: Path) -> None
     printed = cli("verify", "builtin:training-log", "--subject", "run=few.json").lines
     assert "    likely cause: logging_steps is 500, so that most of 30 steps were not logged" in printed
     assert not any("an empty window" in line for line in printed)
+    state["log_history"] = rows[:1]
+    Path("one.json").write_text(json.dumps(state))
+    printed = cli("verify", "builtin:training-run", "--subject", "run=one.json", "--no-evidence").lines
+    why = "no fault could be tried on what was read: the log has one row, and two are needed"
+    assert f"    the pass is not counted, for {why}" in printed

@@ -167,6 +167,8 @@ def test_a_plug_in_is_a_package_that_the_selftest_finds_and_says_what_it_lacks(t
     assert (begun.returncode, begun.stdout.splitlines()[-1]) == (0, printed)
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps")
     assert run(*pip, "--target", str(tmp_path / "site"), "./my-rule").returncode == 0
+    unfilled = "its card my-rule.yaml is not filled in: `weighbridge selftest my-rule` says what it lacks"
+    assert unfilled in run(*command, "doctor").stdout
     tried = run(*command, "selftest", "my-rule")
     assert tried.returncode == 1
     assert "wrong   my-rule: every word is written" in tried.stdout.splitlines()

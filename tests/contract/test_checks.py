@@ -123,8 +123,25 @@ def test_a_contract_in_order_hears_nothing(tmp_path: Path) -> None:
         (
             "    title: t\n    kind: byte-identity",
             "    title: t\n    max_age: 30\n    kind: byte-identity",
-            "c.yaml:19:14: wrong-type 30 is not a text",
+            'c.yaml:19:14: wrong-type 30 is not a text\n  quote it, with its unit: "30d"',
         ),
+        (
+            "    title: t\n    kind: byte-identity",
+            "    title: t\n    depends_on: G-1\n    kind: byte-identity",
+            "c.yaml:19:17: wrong-type 'G-1' is not a list\n  begin each item with `- `, or write [A, B]",
+        ),
+        (
+            "below_ms: 500",
+            "below_ms: '500'",
+            "c.yaml:16:39: wrong-type '500' is not a number\n  write a number, without quotes",
+        ),
+        (
+            "    title: t\n    kind: byte-identity",
+            "    title: t",
+            "c.yaml:17:5: missing-key missing key 'kind'\n  name its kind; `weighbridge explain` lists them",
+        ),
+        ("subjects:\n", "subject:\n", "c.yaml:14:21: unknown-subject there is no subject 'run'\n"
+         "  declare it in the contract: subjects: {run: {kind: run}}"),
         (
             "    title: t\n    kind: byte-identity",
             "    title: t\n    max_age: 0d\n    kind: byte-identity",

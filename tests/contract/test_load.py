@@ -150,7 +150,7 @@ gates:
         "c.yaml:19:16: unknown-role dtype-preservation has no role 'sorce'; did you mean 'source'?",
         "c.yaml:19:37: subject-kind 'b' is a run, the role 'candidate' takes a checkpoint",
         "c.yaml:20:12: unknown-key unknown key 'polcy'; did you mean 'policy'?",
-        "c.yaml:20:40: wrong-type 'x' is not a list",
+        "c.yaml:20:40: wrong-type 'x' is not a list\n  begin each item with `- `, or write [A, B]",
         ("c.yaml:21:16: yaml-leading-zero the number 017 has a leading zero\n"
         "  delete the zero, or quote it if a text is meant"),
         "c.yaml:22:18: unknown-gate there is no gate 'G-2'; did you mean 'G-3'?",
@@ -171,7 +171,8 @@ def test_a_key_of_yaml_1_1_is_reported_as_the_key_that_it_is(tmp_path: Path) -> 
 
 def test_a_gate_without_a_kind_is_reported_once(tmp_path: Path) -> None:
     text = WHOLE.replace("    kind: dtype-preservation\n", "")
-    assert refusal(written(tmp_path, text)) == ["c.yaml:13:5: missing-key missing key 'kind'"]
+    printed = "c.yaml:13:5: missing-key missing key 'kind'\n  name its kind; `weighbridge explain` lists them"
+    assert refusal(written(tmp_path, text)) == [printed]
 
 
 @pytest.mark.parametrize(

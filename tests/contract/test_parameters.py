@@ -84,7 +84,7 @@ def test_a_reference_inside_a_value_is_not_followed(tmp_path: Path) -> None:
             "1",
             "--param budgt=1: unknown-param 'budgt' is no parameter of this contract; did you mean 'budget'?",
         ),
-        ("budget", "0", "c.yaml:20:39: out-of-bounds 0.0 is not > 0"),
+        ("budget", "0", "--param budget=0: out-of-bounds 0.0 is not > 0"),
     ],
 )
 def test_a_wrong_override_is_reported(tmp_path: Path, name: str, value: str, message: str) -> None:

@@ -28,8 +28,10 @@ def test_a_window_shorter_than_its_samples_is_a_lint_problem() -> None:
 
 
 def test_a_window_that_ends_before_it_begins_and_two_budgets_are_lint_problems() -> None:
+    limits = read(KIND.limits, {"steps": [20, 49]})
+    assert KIND.check(limits, KIND.measure()) == ["one bound a gate: below_ms or at_most_ms"]
     limits = read(KIND.limits, {"steps": [49, 20], "below_ms": 500, "at_most_ms": 500})
     assert KIND.check(limits, KIND.measure()) == [
-        "give one of below_ms and at_most_ms",
+        "one bound a gate: below_ms or at_most_ms, not both; write two gates",
         "steps: the window ends at 20, before it begins at 49",
     ]

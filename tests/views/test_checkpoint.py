@@ -51,7 +51,7 @@ def test_a_fifo_a_socket_a_device_and_a_directory_are_refused_without_waiting(
     os.mkfifo(tmp_path / "fifo")
     assert refused(tmp_path / "fifo") == "file-kind is a FIFO, not a regular file"
     assert refused(Path("/dev/zero")) == "file-kind is a character device, not a regular file"
-    assert refused(tmp_path) == "checkpoint-none no .safetensors file and no model.safetensors.index.json"
+    assert refused(tmp_path) == "checkpoint-none no file lies in this folder"
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("sock")

@@ -94,7 +94,7 @@ def plugin_checks(*more: Brought[Any]) -> Iterator[Check]:
                     wrong = _missing(tables[what], name) if what in tables else ""
                 else:
                     wrong = f"there is no group weighbridge.{group}{nearest(group, GROUPS)}"
-            except PluginError as error:
+            except (PluginError, ContractError) as error:
                 wrong = f"{error.code}: {error.what}"
             yield Check(name=f"{what} {name}: {package(entry)}", wrong=(wrong,) if wrong else ())
 
@@ -102,7 +102,9 @@ def plugin_checks(*more: Brought[Any]) -> Iterator[Check]:
 def _missing(table: Brought[Any], name: str) -> str:
     table.entry(name)
     if table.what in ("kind", "verifier"):
-        table.beside(name, f"{name}.yaml")
+        card = table.beside(name, f"{name}.yaml")
+        if table.what == "kind" and not read_card(GateCard, card).asks:
+            return f"its card {card.name} is not filled in: `weighbridge selftest {name}` says what it lacks"
     absent = table.what == "verifier" and name not in quantities.QUANTITIES
     return f"no package brings the quantity {name!r}: list it under weighbridge.gates" if absent else ""
 

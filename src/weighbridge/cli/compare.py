@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from weighbridge.scheduling.engines import Engine
 
 OF_CHECKPOINTS = ("policy", "mapping", "adapter", "headers", "may_differ", "may_ignore", "tensors", "address")
+LOGS = "trainer_state.json", ".jsonl", ".csv"
 POLICY = """What the import should be: same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE,
 or a YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE; for packed weights,
 packed]"""
@@ -118,6 +120,8 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
     yield from comparison.comparison_lines(one, **shown)
+    if source.endswith(LOGS) and one.path.endswith(LOGS):
+        yield printable(f"two logs are compared by: weighbridge inspect {shlex.join((source, one.path))}")
 
 
 def _moments(source: str, one: ImportComparison, look: Fields) -> comparison.Moments:

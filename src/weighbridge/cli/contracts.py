@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from weighbridge.contract.load import BUILTIN, written_in
-from weighbridge.core import ContractError, SubjectKind, exists, is_file, is_folder, printable, scheme_of
+from weighbridge.core import ContractError, SubjectError, SubjectKind, exists, is_file, is_folder, printable, scheme_of
 
 SAYS_SO = re.compile(rb"weighbridge[\"']?\s*:\s*[\"']?contract")  # the first key of every contract
 HEAD = 1 << 16
@@ -19,6 +19,8 @@ def contracts_named(names: Iterable[str]) -> Iterator[str]:
         path = Path(name)
         if name.startswith(BUILTIN):
             yield name
+        elif name.startswith("="):
+            raise ContractError("subject-form", "there is a blank before =", remedy="write --subject NAME=PATH")
         elif scheme_of(name) and not exists(path):
             what = "a contract is a file on this machine, and this is a URL"
             raise ContractError("no-contract", what, where=printable(name), remedy="fetch it first")
@@ -39,12 +41,25 @@ def says_so(path: Path) -> bool:
         return True
 
 
+def instead(verb: str) -> str:
+    """Return what to do where contracts/ holds none: name a folder here, or above, that does; else write one."""
+    here = (one for one in sorted(Path().iterdir()) if is_folder(one) and not one.name.startswith("."))
+    folders = (*here, Path("..", "contracts"), Path("..", "..", "contracts"))
+    found = " ".join(str(one) for one in folders if any(map(says_so, one.glob("*.y*ml"))))
+    return f"name the folder: weighbridge {verb} {found}" if found else "write one: weighbridge init"
+
+
 def _judged_by_one(name: str) -> ContractError:
-    from weighbridge.evaluation.inspection import kind_of
+    from weighbridge.evaluation.inspection import kind_of, opened
 
     path, kind = Path(name), kind_of(name)
     if is_folder(path) and kind is SubjectKind.CHECKPOINT and not any(map(is_file, path.iterdir())):
-        return ContractError("no-contract", "no .yaml file in this folder is a contract", where=name)
+        return ContractError("no-contract", "no .yaml file in it is a contract", where=name, remedy=instead("lint"))
+    try:
+        opened(name, kind)
+    except SubjectError as problem:
+        if problem.code in ("unknown-format", "checkpoint-format", "no-rows"):
+            return ContractError("no-contract", "this is no contract", where=name, remedy=f"name one, or {BUILTIN}NAME")
     builtin, role = FITS[kind]
     what = f"this is no contract; it looks like a {kind} that one would judge"
     quoted = shlex.quote(name)

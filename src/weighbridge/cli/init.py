@@ -15,7 +15,8 @@ from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.strict_yaml import flow
 from weighbridge.core import ContractError, SubjectKind, UsageError, bare, data_path, nearest
 from weighbridge.core.git import answer
-from weighbridge.core.local_files import is_here
+from weighbridge.core.local_files import is_here, local_path
+from weighbridge.evidence.disk import disk_errors, write_new
 
 STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-parity"}
 PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
@@ -72,6 +73,8 @@ def command(purpose: str | None, *, run: str | None, name: str | None, ci: str |
     loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
     targets, unnamed = _bound(loaded.values(), of_run | settings(asked["subjects"], "subject"), asking=asking)
     stated, looked_at = dict[str, str](), list[str]()
+    named = ((name, one) for name, one in targets.items() if one not in unnamed and "parity" not in parts)
+    looked_at += [f"missing {name}: {one} is not there" for name, one in named if local_path(one) and not is_here(one)]
     if run is not None or ("run" in parts and is_here(targets["run"])):
         from weighbridge.evaluation.inspection import contract_of
 
@@ -171,17 +174,15 @@ def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets
 
 def _write(files: Mapping[Path, str]) -> Iterator[str]:
     for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            if path != GITLAB:
-                yield f"kept    {path}: let it run the command below, too"
-            elif str(CI["gitlab"]) not in path.read_text("utf-8", errors="replace"):
-                yield f"kept    {path}: add `{INCLUDED}` to it"
-        else:
+        if not path.exists():
+            with disk_errors("the file", path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_new(path, text.encode())
             yield f"written {path}"
+        elif path != GITLAB:
+            yield f"kept    {path}: let it run the command below, too"
+        elif str(CI["gitlab"]) not in path.read_text("utf-8", errors="replace"):
+            yield f"kept    {path}: add `{INCLUDED}` to it"
 
 
 def _append() -> Iterator[str]:
@@ -189,6 +190,6 @@ def _append() -> Iterator[str]:
         text = path.read_text("utf-8", errors="surrogateescape") if path.exists() else ""
         if lacking := [line for line in wanted if line not in text.splitlines()]:
             begin = "" if not text or text.endswith("\n") else "\n"
-            with path.open("a", encoding="utf-8") as file:
+            with disk_errors("the line", path), path.open("a", encoding="utf-8") as file:
                 file.write(begin + "".join(f"{line}\n" for line in lacking))
             yield f"added   {', '.join(lacking)} to {path}"

@@ -8,15 +8,13 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.completion import contracts as complete
-from weighbridge.cli.contracts import contracts_named, says_so
+from weighbridge.cli.contracts import contracts_named, instead
 from weighbridge.cli.options import LEDGER, as_json, on_github, print_json, tell, verb
 from weighbridge.contract import load
 from weighbridge.contract.layers import Found, from_errors
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.resolved import digests
 from weighbridge.core import ContractError, ExitCode, is_file, is_folder
-
-NOTHING_OWN = "no contract of yours was checked: contracts/ holds no .yaml or .yml file; {}"
 
 
 @verb("lint", "Check contracts for mistakes.", "contracts/*.yaml")
@@ -63,11 +61,8 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
         print_json([{"level": level, **{key: getattr(one, key) for key in said}} for level, one in levels])
     else:
         tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
-        if shipped:  # the folders here that hold some are named
-            here = (one for one in sorted(Path().iterdir()) if one.is_dir() and not one.name.startswith("."))
-            found_in = " ".join(str(one) for one in here if any(map(says_so, one.glob("*.y*ml"))))
-            do = f"name the folder: weighbridge lint {found_in}" if found_in else "write one: weighbridge init"
-            tell([NOTHING_OWN.format(do)], err=True)
+        if shipped:
+            tell([f"no contract of yours was checked: contracts/ holds none; {instead('lint')}"], err=True)
         of = "contracts that ship with weighbridge" if shipped else "contracts"
         tell([f"{len(loaded) - len(reused)} of {len(names)} {of} are usable"])
     if on_github():

@@ -115,7 +115,7 @@ def _checkout() -> Path:
         if (folder / PACKAGE / "gates" / "__init__.py").is_file() and (folder / "templates").is_dir():
             return folder
     what = "there is no checkout of weighbridge here, and an installed one is not written to"
-    raise UsageError("no-checkout", what, where=str(here), remedy="clone the repository, and run this inside of it")
+    raise UsageError("no-checkout", what, where=str(here), remedy="type it in a clone, or: weighbridge new plugin NAME")
 
 
 def _require_free(root: Path, module: str, card: Path) -> None:

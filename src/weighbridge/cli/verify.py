@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,10 @@ import click
 
 from weighbridge.cli import options
 from weighbridge.cli.completion import contracts, gates
-from weighbridge.cli.contracts import contracts_named
+from weighbridge.cli.contracts import contracts_named, instead
 from weighbridge.cli.options import PATH, Texts, as_json, on_github, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
-from weighbridge.core import ExitCode, UsageError, nearest, printable
+from weighbridge.core import ExitCode, UsageError, is_folder, nearest, printable
 from weighbridge.core.project import LOCAL, local
 from weighbridge.evaluation.verification import ContractResult, UnsealedError, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_errors, make_folders, replace_file
@@ -112,7 +113,7 @@ def _asked_for(given: Mapping[str, Any]) -> VerifyRequest:
         project = load_project()
     contracts = tuple(contracts_named(given["contracts"])) or (project.names(lane) if project else written_in())
     if not contracts:
-        raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
+        raise UsageError("no-contracts", "no contract was named, and contracts/ holds none", remedy=instead("verify"))
     needs = [name for name in ("record", "attach", "input", "evidence") if given[name]]
     if given["no_evidence"] and needs:
         what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
@@ -135,22 +136,26 @@ def _asked_for(given: Mapping[str, Any]) -> VerifyRequest:
 
 
 def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
-    """Return the form of each file, of which no two are one; the folders are made now, before hours of measuring."""
+    """Return the form of each file, of which no two are one; each can be written: asked before hours of measuring."""
     files: dict[Path, str] = {}
     for text in texts:
         form, colon, name = text.partition(":")
         path = Path(name)
         if not colon or not name or not (form in FORMS or form in BROUGHT):
             forms = (*FORMS, *BROUGHT)
-            remedy = f"write one of {', '.join(forms)}, then :FILE, or :- to print it"
-            raise UsageError("report-form", f"{text!r} names no report{nearest(form, forms)}", remedy=remedy)
+            what = f"{text!r} names no {'file' if form in forms else 'report' + nearest(form, forms)}"
+            remedy = f"write {form if form in forms else 'one of ' + ', '.join(forms)}, then :FILE, or :- to print it"
+            raise UsageError("report-form", what, remedy=remedy)
+        if is_folder(path):
+            raise UsageError("report-form", f"{name} is a folder", remedy="name a file in it")
         if path in files or (as_json and path == STDOUT):
             what = f"two reports would be written into {name}"
             raise UsageError("report-form", what, remedy="give each its own file")
         files[path] = form
-    for path in files:
-        with disk_errors("the folder of the report", path.parent):
+    for path in files.keys() - {STDOUT}:
+        with disk_errors("the report", path):
             make_folders(path.parent)
+            tempfile.TemporaryFile(dir=path.parent).close()
     return files
 
 

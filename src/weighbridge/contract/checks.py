@@ -2,6 +2,7 @@
 
 import graphlib
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -9,6 +10,7 @@ from weighbridge.clauses.kind import Kind
 from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.core import Doc, LimitsError, Problem, closest, fields, model, nearest, read, show
+from weighbridge.core.data import table
 from weighbridge.gates import KINDS
 from weighbridge.quantities.facts import ACCEPTED, ENDED, ENDS
 
@@ -52,8 +54,8 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
             return layered.found(place, "unknown-param", what, at_key=True)
         remedy = "declare it: {type: string, default: VALUE}; a plain value is for a contract that extends another one"
         return layered.found(place, problem.code, problem.what, remedy)
-    unquoted = place == ("version",) and problem.code == "wrong-type"
-    remedy = 'quote it, and give three parts: "1.10.0"' if unquoted else ""
+    said = f"{place}: {problem.what}"
+    remedy = next((do for pattern, do in table("contract/what_to_do").items() if re.search(pattern, said)), "")
     return layered.found(place, problem.code, problem.what, remedy, at_key=problem.at_key)
 
 
@@ -127,7 +129,8 @@ def _roles(
             yield layered.found(place, "idle-role", what, "delete it, or say what is relative to it", at_key=True)
         elif isinstance(subject, str) and subject not in subjects:
             what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
-            yield layered.found(place, "unknown-subject", what)
+            remedy = "" if subjects else f"declare it in the contract: subjects: {{{subject}: {{kind: {needed}}}}}"
+            yield layered.found(place, "unknown-subject", what, remedy)
         elif isinstance(subject, str) and given in tuple(model.SubjectKind) and not fits:
             what = f"{show(subject)} is a {given}, the role {role!r} takes a {needed}"
             remedy = "a trace has no code to run in float64; bind the model here" if kind.recordable else ""

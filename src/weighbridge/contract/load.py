@@ -14,7 +14,7 @@ from weighbridge.contract.document import ContractDocument, GateDocument, ParamD
 from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
 from weighbridge.core import ContractError, LimitsError, data_path, model, nearest, plain, read_regular_file, sha256
 from weighbridge.core.frozen import dataclass, field, fields, replace
-from weighbridge.core.limits import read, show
+from weighbridge.core.limits import closest, read, show
 from weighbridge.gates import KINDS
 
 BUILTIN: Final = "builtin:"
@@ -98,9 +98,11 @@ def written_in(folder: Path = Path("contracts")) -> tuple[str, ...]:
 
 def locate(name: str) -> Path:
     """Find the file of a contract that is named by its path or as `builtin:NAME`, or raise `unknown-builtin`."""
-    if not name.startswith(BUILTIN):
-        return Path(name)
     word, known = name.removeprefix(BUILTIN), builtin_names()
+    if not name.startswith(BUILTIN):
+        if (near := closest(name, known)) and not Path(name).exists():
+            raise ContractError("file-missing", f"no such file; did you mean {BUILTIN}{near[0]}?", where=name)
+        return Path(name)
     if word not in known:
         raise ContractError("unknown-builtin", f"no contract {word!r} ships with weighbridge{nearest(word, known)}")
     return data_path("contracts") / f"{word}.yaml"
@@ -116,7 +118,12 @@ def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) 
     raise_errors(looser)
     loaded = replace(loaded, warnings=tuple(sorted((*loaded.warnings, *looser))))
     if overrides:  # compared with the base as it is written: an override is sealed as one, and moves no status
-        return replace(_resolved(file, overrides), warnings=loaded.warnings)
+        try:
+            return replace(_resolved(file, overrides), warnings=loaded.warnings)
+        except ContractError as error:
+            first, given = error.problems[0], " ".join(f"--param {name}={text}" for name, text in overrides.items())
+            where = first.where if first.where.startswith("--param") else given
+            raise ContractError(first.code, first.what, where=where, remedy=first.remedy) from None
     return loaded
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import ContractError, Fields, GateDecl, Measurement, SubjectError, UsageError, local_path, model
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import LimitsError, Problem, read
+from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
@@ -148,10 +149,11 @@ def _notes(session: EvaluationSession, name: str, side: str) -> list[str]:
 
 def policy_of(text: str) -> Policy:
     """Return the policy that the command line names, or that a file of limits holds."""
-    if Path(text).is_file():
+    if is_file(text) or text.endswith((".yaml", ".yml")):
         from weighbridge.contract import strict_yaml
 
-        limits = strict_yaml.load(Path(text).read_bytes(), where=text).data
+        source = read_regular_file(Path(text), strict_yaml.MAX_BYTES, ContractError)
+        limits = strict_yaml.load(source, where=text).data
         beside = f" ({text})"
     else:
         limits, beside = {"policy": text}, ""
@@ -167,9 +169,7 @@ def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, mode
     """Return the options that a mapping file gives for these checkpoints, or raise each thing wrong at its line."""
     from weighbridge.contract import strict_yaml
 
-    if not Path(path).is_file():
-        raise UsageError("map-missing", "there is no such mapping file", where=path)
-    document = strict_yaml.load(Path(path).read_bytes(), where=path)
+    document = strict_yaml.load(read_regular_file(Path(path), strict_yaml.MAX_BYTES, UsageError), where=path)
     look = {"map": "table", **document.data} if isinstance(document.data, Mapping) else document.data
     problems: list[Problem] = []
     try:

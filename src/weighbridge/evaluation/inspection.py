@@ -14,7 +14,7 @@ from weighbridge.contract.load import BUILTIN, load_contract
 from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verdict, model, nearest, np, plain, quoted
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
-from weighbridge.core.local_files import exists, is_file, is_folder, local_path
+from weighbridge.core.local_files import exists, is_file, local_path
 from weighbridge.evaluation.binding import Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.formats import detect
@@ -33,13 +33,14 @@ from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
 from weighbridge.run_logs.formats.framework_folder import checkpoints_in, log_in
 from weighbridge.run_logs.json_log import is_run, runs_inside
+from weighbridge.storage.mapped_file import is_open_folder
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 from weighbridge.views.run import Column
 
 GATES = ("checkpoint-integrity", "label-plausibility")
 HOLDS_TENSORS = ".safetensors", ".gguf"
-INDEXES = ".safetensors.index.json", ".bin.index.json", METADATA
+OF_MODEL = ".safetensors.index.json", ".bin.index.json", METADATA, "config.json"
 RECORDED, LOGGED = "training-run", "training-log"
 MOMENTS = "mean", "std", "min", "max"
 LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
@@ -153,10 +154,10 @@ def kind_of(target: str) -> SubjectKind:
     path = local_path(target)
     if path is None:
         return SubjectKind.CHECKPOINT
-    if is_folder(path):
+    if is_open_folder(path):
         runs = runs_inside(path) and not any(one.suffix in HOLDS_TENSORS for one in path.iterdir() if is_file(one))
         return SubjectKind.RUN if is_run(path) or runs or recognition.is_log(path) else SubjectKind.CHECKPOINT
-    if path.suffix in HOLDS_TENSORS or path.name.endswith(INDEXES):
+    if path.suffix in HOLDS_TENSORS or path.name.endswith(OF_MODEL):
         return SubjectKind.CHECKPOINT
     if not is_file(path) or recognition.is_log(path):
         return SubjectKind.RUN
@@ -283,7 +284,7 @@ def run_in(target: str) -> str:
 
 def _of_a_framework(target: str) -> Path | None:
     path = local_path(target)
-    return path if path is not None and is_folder(path) and not is_run(path) else None
+    return path if path is not None and is_open_folder(path) and not is_run(path) else None
 
 
 def parts_of(target: str) -> list[tuple[str, Path]]:
@@ -298,7 +299,8 @@ def parts_of(target: str) -> list[tuple[str, Path]]:
     home = log.parent if log is not None and log != path else path
     settings = [home / SETTINGS] if log is not None and exists(home / SETTINGS) else []
     trained = [path] if any(next(path.glob(ending), None) for ending in MODELS) else []
-    saved = [*checkpoints_in(path), *sorted((home / "checkpoints").glob("*.ckpt"))]
+    below = home / "checkpoints"
+    saved = [*checkpoints_in(path), *(sorted(below.glob("*.ckpt")) if is_open_folder(below) else ())]
     found = [*([log] if log is not None else []), *settings, *trained, *saved]
     named = [(MODEL if one in trained else one.relative_to(path).as_posix(), one) for one in found]
     named = [(LOG if one == log == path else name, one) for name, one in named]

@@ -167,9 +167,10 @@ def open_bundle(
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
         what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
         what = what if exists(path) else "there is no such folder or archive"
-        inside = [str(one.path) for one in stored(path, {})]
-        where = inside[0] if inside else "`verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
-        raise BundleError("not-a-bundle", what, where=str(path), remedy=f"name a bundle's folder: {where}")
+        remedy = "name a bundle's folder: `verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
+        for one in stored(path, {})[:1]:
+            what, remedy = f"{what}; bundles lie in it", f"name one of them, such as {one.path}"
+        raise BundleError("not-a-bundle", what, where=str(path), remedy=remedy)
     data = folder.read(statement.FILE, manifest.MAX_FILE)
     read = partial(Opened, path=path, folder=folder, id=sha256(data))
     named = FOLDER.fullmatch(folder.name)

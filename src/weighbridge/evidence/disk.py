@@ -199,7 +199,7 @@ def _name(problem: OSError) -> str:
 def disk_error(problem: OSError, what: str, where: Path) -> BundleError:
     """Return the system's refusal as an error of ours that names what was written; nothing half-written is left."""
     what = f"{what} was not written: {os.strerror(problem.errno or 0)} ({_name(problem)})"
-    remedy = "nothing half-written is left behind; make room or permission there and run it again"
+    remedy = "nothing half-written is left behind; make room or permission there, or choose a folder that you can write"
     return BundleError("disk", what, where=str(where), remedy=remedy)
 
 

@@ -1,6 +1,5 @@
 """Read a checkpoint in the format that its first bytes tell: one file, or shards and their index; name all others."""
 
-import contextlib
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -179,6 +178,7 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     if within:
         remedy = f"bind one of its folders that hold weights ({listed}), each against the same part of the other side"
     what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
+    what = what if names or within else "no file lies in this folder"
     if gguf:
         what = f"{len(gguf)} .gguf checkpoints"
     elif parts:
@@ -197,7 +197,8 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
 
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.safetensors$")
 MODEL = ("describes a model, and holds no weights", "name the folder that it lies in")
-LOG = ("is the log of a Trainer, and holds no weights", "`weighbridge inspect FILE` shows it")
+LOG = ("is the log of a Trainer, and holds no weights", "`weighbridge inspect {}` shows it")
+JSON = ("is a JSON document that holds no tensors", "bind the folder that it lies in")
 OTHER_JSON = {b'"log_history"': LOG, b'"architectures"': MODEL, b'"model_type"': MODEL}  # by keys that these hold
 
 
@@ -206,8 +207,9 @@ def homes(index: ReadableFile) -> dict[str, str]:
     if index.size > MAX_INDEX:
         _refuse("index", f"the index has {index.size} bytes, more than the {MAX_INDEX} that are read", index)
     text = bytes(index.read(0, index.size))
-    for what, remedy in [said for key, said in OTHER_JSON.items() if key in text and b'"weight_map"' not in text]:
-        raise SubjectError("checkpoint-format", what, where=index.name, remedy=remedy)
+    said = [] if b'"weight_map"' in text else [one for key, one in OTHER_JSON.items() if key in text]
+    for what, remedy in said or [JSON] * (b'"weight_map"' not in text and not index.name.endswith(".index.json")):
+        raise SubjectError("checkpoint-format", what, where=index.name, remedy=remedy.format(index.name))
     data = strict_json(memoryview(text), "index", index)
     named = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(named, dict) or not all(isinstance(shard, str) for shard in named.values()):
@@ -331,9 +333,12 @@ def _unread_in(folder: Folder) -> Iterator[tuple[str, Unread]]:
 
 def _folders_with_weights(folder: Folder) -> list[str]:
     """Return the folders below this one that hold weights, as a pipeline's parts and a trainer's checkpoints do."""
-    with contextlib.suppress(SubjectError):  # more than are looked at
+    try:
         return sorted({name.rpartition("/")[0] for name in folder.below() if "/" in name and name.endswith(WEIGHTS)})
-    return []
+    except SubjectError as problem:
+        if problem.code == "folder-unreadable":
+            raise
+        return []  # more than are looked at
 
 
 def _members(file: ReadableFile) -> Iterator[str]:

@@ -108,8 +108,9 @@ def known_contracts() -> dict[str, Contract]:
 
 
 def refuse_contracts(lane: str, named: object) -> None:
-    """Refuse contracts that are named beside a lane, as `lane-contracts`."""
+    """Refuse contracts that are named beside a lane, as `lane-contracts`; a lane that is not there is told first."""
     if named:
+        load_project().lane(lane)
         what = f"the lane {lane} says in {PROJECT} which contracts are its"
         raise UsageError("lane-contracts", what, remedy="leave out either the contracts or the lane")
 

@@ -172,6 +172,9 @@ def exchanged(offences: Sequence[Offence], rows: Sequence[TensorPair]) -> Iterat
         if was in TYPICAL_ERROR and offence.figures.get("candidate_dtype") not in TYPICAL_ERROR:
             lost.add(str(packed or dtype))
     yield from (f"{EXCHANGE}the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
+    of_gguf = any(name.startswith("blk.") and not row.name.startswith("blk.") for row in rows for name in row.sources)
+    if of_gguf and not lost and {offence.figures.get("mechanism") for offence in offences} == {"value-cast"}:
+        yield EXCHANGE + "the source is a GGUF file, which is made of a checkpoint such as the import"
 
 
 def renamed(rows: Sequence[TensorPair], passes: Passes) -> Iterator[str]:

@@ -326,9 +326,12 @@ def _document(text: str, path: Path) -> tuple[int, Any]:
         spent += reached - start
         if spent > 2 * len(text):
             break
-    if furthest[0] < 0:
+    at, why = furthest
+    if at < 0:
         raise SubjectError("log-syntax", "no line begins a JSON value", where=str(path), remedy="bind a log")
-    raise bad_line(path, text.count("\n", 0, furthest[0]) + 1, f"not a row of JSON: {furthest[1]}")
+    cut_off = not text[at:].strip(", \t\r\n") or (why.startswith("unterminated") and "\n" not in text[at:].rstrip())
+    said = ("one JSON document, cut off here", "write or fetch it whole") if cut_off else (f"not a row of JSON: {why}",)
+    raise bad_line(path, text.count("\n", 0, at) + 1, said[0], "", *said[1:])
 
 
 def _breaks_in_its_line(text: str, start: int) -> tuple[int, str] | None:

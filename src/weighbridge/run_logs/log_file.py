@@ -13,6 +13,7 @@ from typing import BinaryIO
 from weighbridge.core import SubjectError, dataclass
 from weighbridge.core.local_files import READ, where_else
 
+BAD_LINE = "mend or remove the line"
 BLOCK = 1 << 20
 MAX_LINE = 1 << 20
 MAX_WHOLE = 64 << 20  # a JSON report is kept in memory; a longer log is JSONL
@@ -139,9 +140,8 @@ def empty(path: Path) -> SubjectError:
     return SubjectError("empty-file", "the file is empty", where=str(path), remedy="bind a log with at least one row")
 
 
-def bad_line(path: Path, line: int, what: str, text: str = "") -> SubjectError:
+def bad_line(path: Path, line: int, what: str, text: str = "", remedy: str = BAD_LINE) -> SubjectError:
     """Return the error for a line that is no row; of a text that a Trainer printed, where its rows are."""
-    remedy = "mend or remove the line"
     if "{'" in text and "loss': " in text:
         what, remedy = "a dict as Python prints it, no row of JSON", "bind the trainer_state.json that a Trainer saves"
     return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy=remedy)

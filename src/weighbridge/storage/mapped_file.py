@@ -150,13 +150,23 @@ class _LocalFolder:
         return MappedFile(self.path / name)
 
 
+def is_open_folder(path: Path) -> bool:
+    """Return whether a path is a folder; refuse with `file-unreadable` one that may not be listed: to globs, empty."""
+    if is_folder(path):
+        try:
+            os.scandir(path).close()
+        except OSError as problem:
+            raise _unreadable(problem, str(path)) from None
+    return is_folder(path)
+
+
 def locate(target: str) -> Place:
     """Return the folder that a path or URL names, and the file, opened; refuse what cannot be read here."""
     if (path := local_path(target)) is None:
         from weighbridge.storage import remote_file  # nothing of what lies elsewhere is loaded for what lies here
 
         return remote_file.locate(target)
-    return Place(_LocalFolder(path)) if is_folder(path) else Place(_LocalFolder(path.parent), MappedFile(path))
+    return Place(_LocalFolder(path)) if is_open_folder(path) else Place(_LocalFolder(path.parent), MappedFile(path))
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:

@@ -139,7 +139,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     few: RunView = views[0].cut(spread(views[0].rows))
     last, strange = few.rows - 1, 1e9 + 7
     if not last:
-        return NoCanary("a run of one row")
+        return NoCanary("the log has one row, and two are needed")
     two = last >= 3  # the last row of the fewest that hold two pairs
     pairs = {last - 1: strange, last: strange} | ({0: strange + 1, 1: strange + 1} if two else {})
     damaged = few if "loss" in few.cells else few.overlaid(last, STEP, strange)

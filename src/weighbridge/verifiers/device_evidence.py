@@ -24,7 +24,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     pid = facts.get("pid")
     if type(pid) is not int:
         why = "the log carries no process id, so no outside witness can be bound to it"
-        return Unmeasured(code="no-pid", why=why, remedy="record the run with weighbridge.recorder")
+        remedy = "record the run with weighbridge.recorder; a log of another trainer is for builtin:training-log"
+        return Unmeasured(code="no-pid", why=why, remedy=remedy)
     if failure := next(failures(views[0], DEVICE), None):
         why = f"the recorder failed at step {failure.get('step')}: {_text(failure.get('what')) or 'no reason'}"
         remedy = "mend what the recorder-failure event in events.jsonl names, and record the run again"

@@ -68,8 +68,8 @@ class BoundedFigure(abc.ABC):
     def check(self, limits: Any, _measure: object) -> list[str]:
         """Return what is wrong where not exactly one bound is given."""
         given = [must for must in self.must if getattr(limits, self.key(must)) is not None]
-        one = [] if len(given) == 1 else [f"give one of {' and '.join(map(self.key, self.must))}"]
-        return [*one, *self.checks(limits)]
+        keys, more = " or ".join(map(self.key, given or self.must)), ", not both; write two gates" if given else ""
+        return [*([f"one bound a gate: {keys}{more}"] if len(given) != 1 else ()), *self.checks(limits)]
 
     @abc.abstractmethod
     def inputs(self, evidence: Evidence, limits: Any) -> Sequence[Any]:

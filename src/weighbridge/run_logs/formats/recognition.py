@@ -22,6 +22,7 @@ from weighbridge.run_logs.formats.record_files import SIGN, event_files, is_even
 from weighbridge.run_logs.json_log import HEAD, STEPS, read_attempts, read_jsonl, read_report
 from weighbridge.run_logs.log_file import GZIP, UTF_16, bad_line, batches, open_regular, several_runs, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
+from weighbridge.storage.mapped_file import is_open_folder
 
 Read: TypeAlias = Callable[[Path, dict[str, str]], Log]
 SUFFIXES: Mapping[str, Read] = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
@@ -44,7 +45,7 @@ def read_log(path: Path, digests: dict[str, str], lines: str = "") -> Log:
     """Read a log of any format; `lines` is the pattern of a text's rows. Refuse with `unknown-format`."""
     if lines:
         return console.read_lines(path, digests, lines)
-    if is_folder(path):
+    if is_open_folder(path):
         of_folder, at = reader_inside(path) or (read_attempts, path)
         return of_folder(at, digests)
     read = SUFFIXES.get(suffix(path))
