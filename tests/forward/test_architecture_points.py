@@ -26,11 +26,11 @@ def test_the_points_are_those_of_a_run_without_its_weights(tmp_path: Path, famil
     directory = Directory.named(f"hf:{saved(family, tmp_path)}")
     stack = directory.make()
     assert isinstance(stack, Torch)
-    held: list[tuple[str, int]] = []
-    stack.forward(TOKENS, lambda point, rows: held.append((point, rows.shape[2])))
+    seen: list[tuple[str, tuple[int, bool]]] = []
+    stack.forward(TOKENS, lambda point, rows: seen.append((point, (rows.shape[2], len(rows) == 1))))
     for path in directory.path.glob("*.safetensors"):
         path.unlink()
-    assert list(channels_of(directory).items()) == held
+    assert list(channels_of(directory).items()) == seen
 
 
 def test_a_point_of_a_layer_is_named_with_its_number() -> None:

@@ -228,14 +228,17 @@ def points(model: str, *, everything: bool, as_json: bool) -> None:
         raise UsageError("points-model", f"{quoted(model)} is no hf:DIR", remedy="name a directory: hf:models/qwen")
     found, tried = channels_of(Directory.named(model)), table(NAMES)["tried"]
     if as_json:
-        listed: Json = [{"point": one, "channels": wide, "names": dict(names_of(one))} for one, wide in found.items()]
+        listed: Json = [
+            {"point": one, "channels": wide, "of_all_sequences": once, "names": dict(names_of(one))}
+            for one, (wide, once) in found.items()
+        ]
         print_json({"points": listed, "tried": tried})
         return
     shown = {one if everything else LAYER.sub("{n}", one, count=1): wide for one, wide in found.items()}
     tell([click.style(printable(f"{model}: {len(found)} points"), bold=True)])
-    for point, wide in shown.items():
+    for point, (wide, once) in shown.items():
         names = (f"      {engine}: {name}" for engine, name in names_of(point).items())
-        tell([f"  {point}  [sequences, tokens, {wide}]", *names])
+        tell([f"  {point}  [{1 if once else 'sequences'}, tokens, {wide}]", *names])
     tell(["names tried:", *(f"  {engine}: {said}" for engine, said in tried.items())])
 
 

@@ -90,8 +90,8 @@ class Directory:
         return {one.name: files_sha256(one) for one in files}
 
 
-def channels_of(directory: Directory) -> dict[str, int]:
-    """Return the points of what a directory's configuration describes, in the order of computing, and their widths."""
+def channels_of(directory: Directory) -> dict[str, tuple[int, bool]]:
+    """Return a configuration's points in order: their widths, and whether one value is of all sequences."""
     with suppress(Exception):
         return _visited(directory, torch.float32)
     try:  # grouped products of experts know no other dtype where there are no values
@@ -102,15 +102,15 @@ def channels_of(directory: Directory) -> dict[str, int]:
         raise SubjectError("trace-points", what[:300], where=directory.spec, remedy=remedy) from problem
 
 
-def _visited(directory: Directory, dtype: torch.dtype) -> dict[str, int]:
+def _visited(directory: Directory, dtype: torch.dtype) -> dict[str, tuple[int, bool]]:
     import transformers
 
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, bool]] = {}
     config = transformers.AutoConfig.from_pretrained(directory.path, local_files_only=True, trust_remote_code=False)
     kind: Any = getattr(transformers, next(iter(config.architectures or ()), ""), transformers.AutoModelForCausalLM)
 
     def visit(point: str, rows: torch.Tensor) -> None:
-        found.setdefault(point, rows.shape[2])
+        found.setdefault(point, (rows.shape[2], len(rows) < SHAPE[0]))
 
     with torch.device("meta"), listening(_without_values), torch.no_grad():
         make = getattr(kind, "_from_config", None) or kind.from_config
