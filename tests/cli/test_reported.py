@@ -69,6 +69,14 @@ def test_the_same_run_that_a_witness_saw_makes_them_live(cli: Cli, run: Path) ->
     assert "moved: none -> live: GATE-CUDA, GATE-STEPS, GATE-LEARNED" in ended.lines
 
 
+def test_what_was_reported_and_is_live_now_was_called_reported_by_each_line(cli: Cli, run: Path) -> None:
+    cli(*VERIFY)
+    watched(run)
+    cli(*VERIFY)
+    moves = [line[5:].split("  (")[0].strip() for line in cli("status", "why", "GATE-CUDA").lines if "->" in line]
+    assert moves == ["none -> DRAFT", "DRAFT -> reported", "reported -> live"]
+
+
 @pytest.mark.parametrize("form", ["json", "jsonl", "junit", "sarif", "markdown", "github", "tap"])
 def test_every_report_says_so_with_the_reason(cli: Cli, run: Path, form: str) -> None:
     rows = (run / "steps.jsonl").read_text().splitlines(keepends=True)

@@ -611,3 +611,12 @@ def test_reading_costs_time_in_proportion(tmp_path: Path) -> None:
         open_run(path)
         spent.append(time.process_time() - begin)
     assert spent[1] < 16 * spent[0]
+
+
+def test_a_trainer_s_state_without_a_row_says_how_seldom_it_logs(tmp_path: Path) -> None:
+    state = {"log_history": [], "global_step": 30, "max_steps": 30, "logging_steps": 500, "epoch": 1.0}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    with pytest.raises(SubjectError) as refused:
+        open_run(tmp_path / "trainer_state.json")
+    assert (refused.value.code, refused.value.what) == ("no-rows", "no step was logged: logging_steps is 500")
+    assert refused.value.remedy == "train with logging_steps=1"

@@ -212,10 +212,12 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
     causes = Causes(ledger=ledger, chains=ledger.chains())
     for each in mine:
         for one in each.instances:
-            refuted = dict(causes.refuted(one.entries, sorted(one.entries), now))
+            refuted, came = dict(causes.refuted(one.entries, sorted(one.entries), now)), dict[str, str]()
             tell([click.style(str(one.place), bold=True)])
             for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
-                tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, "")), causes))
+                before = next((came[parent] for parent in entry.parents if parent in came), status_word(entry.before))
+                came[digest], *lines = _entry(entry, str(refuted.get(digest, "")), causes, before)
+                tell(f"  {printable(line)}" for line in lines)
             said = [f"now: {status_word(one.status, reported=one.reported)}"]
             said += [_unmeant(one, alone=one.place.is_of_files)] if one.unmeant else []
             said += (f"STALE: {reason}" for reason in one.stale)
@@ -223,7 +225,8 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one, alone=len(each.instances) == 1)}"))
 
 
-def _entry(entry: fold.LedgerEntry, refuted: str, causes: Causes) -> Iterator[str]:
+def _entry(entry: fold.LedgerEntry, refuted: str, causes: Causes, before: str) -> Iterator[str]:
+    """Yield what an entry led to, and then the lines that say so."""
     of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
     kinds = {fold.LedgerStep.DECLARE: "contract ", fold.LedgerStep.DISCHARGE: "amendment "}
     kinds |= dict.fromkeys((fold.LedgerStep.MOVE, fold.LedgerStep.RENEW), "bundle ")
@@ -232,7 +235,8 @@ def _entry(entry: fold.LedgerEntry, refuted: str, causes: Causes) -> Iterator[st
     stated = causes.stated.get(entry.cause)
     mine = [one for one in (stated.subjects if stated else ()) if one.instance in (entry.place.instance, DEFAULT)]
     after = status_word(entry.after, reported=any(one.unwitnessed for one in mine))
-    yield f"{entry.seq:>3}  {status_word(entry.before)} -> {after}  ({entry.step}){of}"
+    yield after
+    yield f"{entry.seq:>3}  {before} -> {after}  ({entry.step}){of}"
     yield f"     by {kinds.get(entry.step, '')}{cause}, recorded {entry.recorded_at}{again}"
     for one in mine:  # the files that a verdict is of
         of = f"     {one.name}={one.path}{f' ({one.said})' if one.unwitnessed else ''}"

@@ -279,6 +279,9 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     if not rows:
         what = "nowhere in the JSON is there a list of rows with numbers"
         remedy = "bind a report with a list of one object a step, or a JSONL or CSV log"
+        if trainer:
+            what = f"no step was logged: logging_steps is {document.get('logging_steps')!r:.20}"
+            remedy = "train with logging_steps=1"
         raise SubjectError("no-rows", what, where=str(path), remedy=remedy)
     table = TableBuilder(str(path))
     table.add_mappings(rows)
