@@ -173,6 +173,7 @@ def test_a_plug_in_is_a_package_that_the_selftest_finds_and_says_what_it_lacks(t
     assert tried.returncode == 1
     assert "wrong   my-rule: every word is written" in tried.stdout.splitlines()
     assert "name-taken" in run(*command, "new", "plugin", "my-rule").stderr
+    assert "name-taken" in run(*command, "new", "plugin", "loss-spike").stderr
     (tmp_path / "site" / "my_rule" / "my-rule.yaml").write_text("card: gate/v1\n")
     tried = run(*command, "selftest", "my-rule", "loss-spike", "--verbose")
     assert "wrong   my-rule: its card can be used" in tried.stdout.splitlines()

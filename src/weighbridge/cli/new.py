@@ -10,6 +10,7 @@ import click
 
 from weighbridge.cli.options import tell, verb, verbs
 from weighbridge.core import UsageError, data_path
+from weighbridge.gates import KINDS
 
 LONGEST = 40  # characters of a name: longer ones break the lines of the templates otherwise
 PACKAGE = Path("src", "weighbridge")
@@ -48,8 +49,9 @@ def kind(name: str) -> None:
 def plugin(name: str) -> None:
     """Write the folder NAME (in kebab-case): a package that brings the rule NAME, with its card and entry point."""
     module, root = _module(name), data_path("templates").parent
-    if Path(name).exists():
-        raise UsageError("name-taken", "this is there already", where=name, remedy="take another name")
+    if Path(name).exists() or name in KINDS:
+        what = "weighbridge brings a kind of that name" if name in KINDS else "this is there already"
+        raise UsageError("name-taken", what, where=name, remedy="take another name")
     words = {"new-kind": name, "new_kind": module}
     files = {"pyproject.toml": "plugin.toml", f"{module}/rule.py": "rule.py", f"{module}/{name}.yaml": "rule.yaml"}
     texts = {Path(name, path): _template(root, template, words) for path, template in files.items()}
