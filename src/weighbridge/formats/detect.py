@@ -176,7 +176,7 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     remedy = f"bind one file of it ({listed})" if files else "bind the file that holds the weights"
     remedy += ", or the folder of one checkpoint, such as a trainer's checkpoint-N; shards need their index beside them"
     if within:
-        remedy = f"bind one of its folders that hold weights ({listed}); compare each with the same part of the other side"
+        remedy = f"bind one of its folders that hold weights ({listed}); compare each with its own part"
     what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
     what = what if names or within else "no file lies in this folder"
     if gguf:
