@@ -30,7 +30,7 @@ from benchmarks.forward_damages import Taken, bugs, states
 from benchmarks.forward_families import try_decode, try_families, try_saved
 from benchmarks.forward_models import FAMILIES, KERNELS, LAYERS, TOKENS, Site, kernels, model
 
-from weighbridge.clauses.error_words import RELATIONS
+from weighbridge.core import data
 from weighbridge.core.model import Measurement, Outcome, Verdict
 from weighbridge.forward.stacks import Torch
 from weighbridge.gates.families.local_errors import Limits
@@ -154,7 +154,8 @@ def try_states(seeds: int, dtypes: tuple[str, ...]) -> None:
                         stack = Taken(module=made, tokens=TOKENS, dtype=dtype, instead=instead)
                         verdict = judged(family, dtype, seed, "drawn", stack)
                         told = str(verdict.offences[0].figures.get("relation")) if verdict.offences else ""
-                        named = any(RELATIONS[one].partition("{")[0] in told for one in relation.split())
+                        words = data.table("clauses/relations")
+                        named = any(words[one].partition("{")[0] in told for one in relation.split())
                         counts[name, dtype][verdict.code + (" named" if named else "")] += 1
                         if verdict.code != "capture-mismatch" or not named:
                             print(f"  {family} {dtype} {layer} {name}: {verdict.code}{told}", flush=True)

@@ -48,16 +48,12 @@ class Clause(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClauseJudge(Generic[L]):
-    """A judge that checks clauses in order; `figures` adds what the verdict's words need.
-
-    With `by_place`, offences stand in the order of their places, not of the clauses, and with `first` in that which it
-    gives.
-    """
+    """A judge that checks clauses in order; `figures` adds what the verdict's words need."""
 
     clauses: Callable[[L], Sequence[Clause]]
     figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY
-    by_place: bool = False
-    first: Callable[[Offence], Any] | None = None
+    by_place: bool = False  # whether offences stand in the order of their places, not of the clauses
+    first: Callable[[Offence], Any] | None = None  # gives another order
 
     def __call__(self, evidence: Evidence, limits: L) -> Verdict:
         """Return the verdict of the first broken stage, or a PASS."""
@@ -145,12 +141,9 @@ class Each(OfRows[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounded(OfRows[R]):
-    """A figure of every promised row is within a bound; `more` returns further figures of a row for the words.
+    """A figure of every promised row is within a bound; `more` returns further figures of a row for the words."""
 
-    What is no number is another clause's matter.
-    """
-
-    value: Callable[[R], float | None]
+    value: Callable[[R], float | None]  # what is no number is another clause's matter
     must: str
     bound: float
     figures: Fields = field(default_factory=dict)
@@ -180,10 +173,7 @@ class Requires:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """One figure of the whole evidence is within a bound, at one place; `read` returns it with figures for the words.
-
-    `counted` and `enough` among these are the verdict's only where the bound is broken.
-    """
+    """One figure of the whole evidence is within a bound, at one place; `read` gives it with figures for the words."""
 
     code: str
     place: Callable[[Evidence], str]
@@ -201,6 +191,7 @@ class Whole:
         offences = [] if within else [Offence(place=place, code=self.code, figures=figures)]
         if self.outcome is Outcome.BLOCKED:
             return Checked(offences)
+        # `counted` and `enough` are the verdict's only where the bound is broken.
         shown = {key: one for key, one in figures.items() if offences or key not in ("counted", "enough")}
         return Checked(offences, (place,), {"measured": value, "limit": self.bound, **shown})
 

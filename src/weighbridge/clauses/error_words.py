@@ -13,22 +13,14 @@ FEW_BITS = 0.02  # relative: less than that may be rounding, more is none
 RULES, WEIGHT, NAMED = ("tokens", "channels", "relation", "size"), {"relation": 4}, 3  # of causes: how many are named
 EVERY_HEAD = "of every head"
 ANY = "a bias, scale, mask, position, layout or weight that differs in the operation that makes this point"
-RELATIONS = {
-    "scale": "it is the right value times {to}",
-    "bias": "it is the right value but for a bias ({to})",
-    "channel-scale": "it is the right value but for a factor in each channel ({to})",
-    "permutation": "it is the right value with {to}",
-    "neighbour": "it equals {to}: the step between was skipped",
-    "residual": "it is the right value {to}",
-    "shift": "it is the right value {to}",
-}
 
 
 def related(found: Relation, error: float, limit: float) -> str:
     """Return a relation in words where it explains nine tenths of an error, and leaves no more than twice the limit."""
-    if found.name not in RELATIONS or found.left is None or not found.left <= min(EXPLAINS * error, 2 * limit):
+    words = table("clauses/relations").get(found.name)
+    if words is None or found.left is None or not found.left <= min(EXPLAINS * error, 2 * limit):
         return ""
-    return "; " + RELATIONS[found.name].format(to=found.to).replace(" ()", "")
+    return "; " + str(words).format(to=found.to).replace(" ()", "")
 
 
 def likely(row: ForwardError, relation: bool = False) -> str:
@@ -96,12 +88,9 @@ def place_of(row: ForwardError) -> str:
     if rows.of > 1 and (when or rows.count < rows.of):
         of = f"sequence {rows.first} alone" if rows.count == 1 else f"{rows.count} of {rows.of} sequences"
         when = f"{when or 'every token'} of {'every sequence' if rows.count == rows.of else of}"
-    places = [f"{text}{_share(span)}" for text, span in ((when, extent.tokens), (which, channels)) if text]
+    spans = ((text, span.share) for text, span in ((when, extent.tokens), (which, channels)) if text)
+    places = [text if share > WHOLE else f"{text} ({share:.0%} of it)" for text, share in spans]
     return f"; it lies in {' and '.join(places)}" if places else "; every token and channel is off"
-
-
-def _share(span: Span) -> str:
-    return "" if span.share > WHOLE else f" ({span.share:.0%} of it)"
 
 
 def _tokens(span: Span) -> str:

@@ -17,20 +17,15 @@ Evidence: TypeAlias = Mapping[str, Measurement]  # by the name of the need
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A quantity that a kind judges, of which roles; `options` are the keys of `measure:` that its verifier takes.
-
-    `of_rows` is false where no row of a run's log is read for it, only events. `of_limits` returns what else the
-    verifier takes, of the limits: what is judged of each of several runs says which runs there must be. `when` says
-    under which limits it is needed at all, and its roles are filled.
-    """
+    """A quantity that a kind judges, of which roles; `options` are the keys of `measure:` that its verifier takes."""
 
     quantity: str
     of: tuple[str, ...]
     options: tuple[str, ...] = ()
     optional: bool = False
-    of_rows: bool = True
-    of_limits: Callable[[Fields], Fields] = lambda _limits: EMPTY
-    when: Callable[[Fields], bool] | None = None
+    of_rows: bool = True  # not where no row of a run's log is read for it, only events
+    of_limits: Callable[[Fields], Fields] = lambda _limits: EMPTY  # what else the verifier takes, such as which runs
+    when: Callable[[Fields], bool] | None = None  # under which limits it is needed at all, and its roles are filled
 
 
 class Mutated(NamedTuple):

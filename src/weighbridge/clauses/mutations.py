@@ -16,6 +16,7 @@ from weighbridge.core import Doc, Outcome, Record, dataclass, fields
 
 L = TypeVar("L")
 R = TypeVar("R")
+LOOSER = 0.01  # of a limit: an example that this does not heal lies far beyond it
 
 
 class Limit(NamedTuple):
@@ -77,9 +78,6 @@ def nudged(limits: Any, name: str) -> Iterator[tuple[str, Any]]:
             if dataclasses.is_dataclass(one):
                 for where, changed in nudged(one, name):
                     yield where, dataclasses.replace(limits, **{item.name: (*value[:at], changed, *value[at + 1 :])})
-
-
-LOOSER = 0.01  # of a limit: an example that this does not heal lies far beyond it
 
 
 def column_moves(
@@ -176,16 +174,9 @@ class Breaks:
     spares: Callable[[Any, Any, str], bool] = lambda _row, _limits, _code: False
 
     def __call__(
-        self,
-        name: str,
-        code: str,
-        change: Change | None = None,
-        why: str = "",
-        *,
-        at: At = as_asked,
-        place: str | None = None,
-        **fields: Any,
-    ) -> Mutation[Any]:
+        self, name: str, code: str, change: Change | None = None, why: str = "", *, at: At = as_asked,
+        place: str | None = None, **fields: Any,
+    ) -> Mutation[Any]:  # fmt: skip
         """Return one mutation."""
 
         def changed(row: Any, limits: Any) -> Any:

@@ -106,10 +106,7 @@ def update_of(source: CheckpointView, pairing: Pairing) -> Update | None:
 def reproduced(
     source: AdaptedView, candidate: CheckpointView, pairing: Pairing, update: Update
 ) -> tuple[dict[str, int], float | None]:
-    """Count the elements that each hypothesis gives within what rounding makes of it, and say the update's share.
-
-    The hypotheses are: merged, not, twice, scaled by that share. Nothing where there is no rule for the tensors.
-    """
+    """Count the elements that each hypothesis gives within roundings, and the update's share; none without a rule."""
     name, weight = pairing.candidate, pairing.parts[0].source
     dtypes = source.tensor(weight).dtype, candidate.tensor(name).dtype
     if not pairing.plain or pairing.shape != candidate.tensor(name).shape or not {*dtypes} <= PRECISION.keys():

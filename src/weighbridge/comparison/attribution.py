@@ -17,6 +17,17 @@ from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order
 from weighbridge.model_config.model_keys import field_keys
 from weighbridge.views.checkpoint import CheckpointView, Tensor, config_beside
 
+MAX_PARTS = 1 << 12
+MAX_TRIES = 64
+PROBE = 512  # bytes that another tensor is tried on first
+STACKED = "_exps."
+FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side's name
+HEADED = re.compile(r".*(attn_q|attn_k|q_proj|k_proj|wq|wk)\.(weight|bias)")
+NORM = re.compile(r".*norm\d?\.weight")
+HEAD_COUNTS = (".attention.head_count", ".attention.head_count_kv")  # of a GGUF header
+LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
+SWAPPED = ("ffn_gate", "ffn_up"), ("ffn_up", "ffn_gate"), ("gate_proj", "up_proj"), ("up_proj", "gate_proj")
+
 
 def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
     """List what may have been done element by element between these two dtypes."""
@@ -52,13 +63,6 @@ def _rounded(old: str, new: str) -> dict[str, Hypothesis]:
     if "through-bf16" in found:
         found["truncated-through-bf16"] = lambda stored: cast(shorten(decode(stored, old), "BF16"), "BF16", new)
     return found
-
-
-MAX_PARTS = 1 << 12
-MAX_TRIES = 64
-PROBE = 512  # bytes that another tensor is tried on first
-STACKED = "_exps."
-FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side's name
 
 
 def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[Mapping[str, int], str | None]:
@@ -151,13 +155,6 @@ def _digests(stretches: Iterable[memoryview], each: int) -> list[bytes]:
                 found.append(digest.digest())
                 digest, left = hashlib.sha256(), each
     return found
-
-
-HEADED = re.compile(r".*(attn_q|attn_k|q_proj|k_proj|wq|wk)\.(weight|bias)")
-NORM = re.compile(r".*norm\d?\.weight")
-HEAD_COUNTS = (".attention.head_count", ".attention.head_count_kv")  # of a GGUF header
-LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
-SWAPPED = ("ffn_gate", "ffn_up"), ("ffn_up", "ffn_gate"), ("gate_proj", "up_proj"), ("up_proj", "gate_proj")
 
 
 def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:

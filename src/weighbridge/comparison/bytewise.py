@@ -16,6 +16,8 @@ Stored: TypeAlias = tuple[CheckpointView, str]  # a tensor, by name
 STRETCH = 2 << 20  # bytes compared by one call
 PIECE = 1 << 18  # bytes counted in detail at once
 STEP = 4 << 10  # bytes looked at first for anything but zeros
+MAX_NAMESAKES = 16
+PROBE = 64  # bytes at the start, the middle and the end that look-alikes are found by
 
 
 def differing(old: Stored, new: Stored) -> int:
@@ -62,10 +64,6 @@ def any_nonzero(view: CheckpointView, name: str) -> bool:
     """Return whether any byte of a tensor is not zero; stops at the first such stretch."""
     stretches = itertools.chain([view.read(name, 0, STEP)], view.chunks(name, PIECE))
     return any(np.frombuffer(stretch, np.uint8).any() for stretch in stretches)
-
-
-MAX_NAMESAKES = 16
-PROBE = 64  # bytes at the start, the middle and the end that look-alikes are found by
 
 
 def _probe(view: CheckpointView, name: str) -> tuple[str, int, bytes]:

@@ -1,7 +1,4 @@
-"""Bind subjects: what stands for which on which instance; commands and factories run only where a person bound them.
-
-A run that is a folder of ranks stands for each rank, an instance by its name, and as a whole, the instance `ranks`.
-"""
+"""Bind subjects: what stands for which on which instance; commands and factories run only where a person bound them."""
 
 import itertools
 import re
@@ -145,6 +142,7 @@ def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Bi
 
 
 def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *, by_hand: bool) -> Iterator[Binding]:
+    """Yield what a target stands for: a folder of ranks for each of them, by its name, and as `ranks` for the whole."""
     logged: dict[str, Any] = {"columns": declared.columns, "units": declared.units, "lines": declared.lines}
     whole = Binding(subject=name, instance=instance, kind=declared.kind, target=target, by_hand=by_hand, **logged)
     ranks, within = whole.ranks, "" if instance == DEFAULT else f"{instance}-"

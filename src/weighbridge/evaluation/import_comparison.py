@@ -89,17 +89,10 @@ class ImportComparison:
 
 
 def compare(
-    source: str,
-    imports: Sequence[str],
-    *,
-    policy: Policy | None = None,
-    look: Fields = model.EMPTY,
-    may_differ: tuple[str, ...] = (),
-    may_ignore: tuple[str, ...] = (),
-    adapter: str | None = None,
-    execution: Execution = HERE,
-    progress: Announce = lambda _text: None,
-) -> tuple[ImportComparison, ...]:
+    source: str, imports: Sequence[str], *, policy: Policy | None = None, look: Fields = model.EMPTY,
+    may_differ: tuple[str, ...] = (), may_ignore: tuple[str, ...] = (), adapter: str | None = None,
+    execution: Execution = HERE, progress: Announce = lambda _text: None,
+) -> tuple[ImportComparison, ...]:  # fmt: skip
     """Compare imports with their source, an `adapter` merged into that; without a policy, as each declares itself."""
     away = execution.engine is not None
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}

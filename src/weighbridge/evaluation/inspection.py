@@ -248,14 +248,10 @@ def _wrong_scales(view: Any) -> Iterator[Mapping[str, str]]:
 def _wrong_file_type(view: Any) -> Iterator[Mapping[str, str]]:
     """Yield the type that a GGUF header names, where no tensor is of it and a matrix could be."""
     name, stored = block_types.FILE_TYPES.get(view.metadata.get(FILE_TYPE), ""), [*view.tensors.values()]
-    dtype, dtypes = (
-        block_types.RECIPES[name].default if name in block_types.RECIPES else name,
-        [one.dtype for one in stored],
-    )
+    dtype = block_types.RECIPES[name].default if name in block_types.RECIPES else name
+    dtypes, block = [one.dtype for one in stored], block_types.BLOCK.get(dtype, 1)
     matrices = (one.shape[-1] for one in stored if len(one.shape) > 1 and not block_types.KEPT.fullmatch(one.name))
-    if dtype in ("", *dtypes, *block_types.EXPERTS_ALONE) or all(
-        row % block_types.BLOCK.get(dtype, 1) for row in matrices
-    ):
+    if dtype in ("", *dtypes, *block_types.EXPERTS_ALONE) or all(row % block for row in matrices):
         return
     there = ", ".join(f"{many} {one}" for one, many in Counter(dtypes).most_common())
     said = f"{FILE_TYPE} is {name}, and no tensor is {dtype}: there are {there}"
@@ -328,14 +324,11 @@ def look_at(parts: list[tuple[str, Path]], words: Words, progress: Announce, **h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """Two runs: the steps of both by column, where each column parts, the loss of both at the end, and the worse one.
-
-    `above` is since when the loss of the second stays above that of the first (1) or below it (-1), to the end.
-    """
+    """Two runs: the steps of both by column, where each column parts, the loss of both at the end, the worse one."""
 
     steps: Mapping[str, int]
     parts: Mapping[str, tuple[int, float, float]]
-    above: tuple[int, int] | None
+    above: tuple[int, int] | None  # since when the second's loss stays above the first's (1) or below it (-1)
     ends: tuple[float, float] | None
     worse: int | None
     by: str

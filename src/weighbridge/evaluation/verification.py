@@ -122,7 +122,7 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
             progress("sealing")
             try:
                 result = _sealed(result, request, redactor, command, logs=logs, companions=companions, lane=lane)
-            except BundleError as error:  # what was measured is told first
+            except BundleError as error:  # what was measured is shown first
                 unsealed = UnsealedError(error.code, error.what, where=error.where, remedy=error.remedy)
         if turn:
             evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
@@ -225,16 +225,10 @@ def _companions(request: VerifyRequest, texts: Mapping[str, bytes], redactor: Re
 
 
 def keep(
-    evaluation: Evaluation,
-    source: bytes,
-    redactor: Redactor,
-    folder: Path,
-    command: Iterable[str],
-    *,
-    logs: Mapping[str, str] = MappingProxyType({}),
-    companions: tuple[Companion, ...] = (),
+    evaluation: Evaluation, source: bytes, redactor: Redactor, folder: Path, command: Iterable[str], *,
+    logs: Mapping[str, str] = MappingProxyType({}), companions: tuple[Companion, ...] = (),
     lane: model.Fields = model.EMPTY,
-) -> Bundle:
+) -> Bundle:  # fmt: skip
     """Write a bundle of an evaluation; `source` is the contract's own bytes, `lane` is sealed with the environment."""
     draft = BundleDraft(
         **{name: getattr(evaluation, name) for name in AS_EVALUATED},

@@ -18,19 +18,15 @@ class FigureValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number of one or more inputs: columns of a run, columns of two runs, a record, the rows of a table.
-
-    `compute` takes the inputs in their order, and the limits of the gate for its options. `samples` returns how many
-    samples of a series it stands on. `running` begins the same figure sample by sample, where no later sample mends it.
-    """
+    """One number of one or more inputs: columns of a run, columns of two runs, a record, the rows of a table."""
 
     name: str
     unit: str
     formula: str
     source: str
-    compute: Callable[..., FigureValue]
-    samples: Callable[[Any, Any], int]
-    running: Callable[[Any], Push] | None = None
+    compute: Callable[..., FigureValue]  # of the inputs in their order, and the limits of the gate for its options
+    samples: Callable[[Any, Any], int]  # of a series that it stands on
+    running: Callable[[Any], Push] | None = None  # the same sample by sample, where no later sample mends it
 
     def __call__(self, *inputs: Any) -> FigureValue:
         """Return the figure of these inputs and limits."""

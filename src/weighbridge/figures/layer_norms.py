@@ -14,7 +14,7 @@ from weighbridge.quantities.tensors import Role, TensorCourse
 
 Table: TypeAlias = Sequence[TensorCourse]
 ByStep: TypeAlias = Mapping[int, float]
-SPARSE = (Role.EMBEDDING, Role.HEAD)
+SPARSE = (Role.EMBEDDING, Role.HEAD)  # which have most of the norm in healthy models, too
 MOST = math.sqrt(0.5)  # of the norm of all: more is most of its square
 CLIPPED = 0.999  # of the norm that arrived: what was used is less where it was clipped
 IDLE_GRADIENT = 1e-7  # no more of a gradient, and an optimizer's eps may keep a tensor where it is
@@ -183,10 +183,7 @@ def seen_arriving(rows: Table, _limits: object) -> int:
 
 @figure("clipped steps in which one and the same tensor has most of the squared norm / steps", samples=seen_arriving)
 def offender(rows: Table, _limits: object) -> FigureValue:
-    """Return the share of the steps that were clipped for one tensor, which one, and how many were clipped at all.
-
-    Embeddings and heads have most of the norm in healthy models, so that they are none.
-    """
+    """Return the share of the steps that were clipped for one tensor, which one, and how many were clipped at all."""
     sums: dict[int, tuple[float, float]] = {}
     tops: dict[int, tuple[float, str]] = {}
     for row in rows:

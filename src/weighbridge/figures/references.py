@@ -1,7 +1,4 @@
-"""Figures of the worst sample, or of several in a row: as it is, or against a reference.
-
-A reference is a first value, the one before, another column, another run, a number that was declared, a schedule.
-"""
+"""Figures of the worst sample, or of several in a row: as it is, or against a reference."""
 
 import bisect
 import heapq

@@ -83,13 +83,10 @@ def at_first(series: Series, limits: Any) -> float:
 
 
 def usual(value: float, before: Sequence[float], first: float, limits: Any) -> float:
-    """Return how high a sample may lie after these samples, which stand in order of size.
-
-    The spread is looked at where the sample lies above the least rise alone: few do, and most of the time goes into it.
-    """
+    """Return how high a sample may lie after these samples, which stand in order of size."""
     median = middle(before)
     least: float = median + limits.min_rise * max(abs(median), first)
-    if value <= least:
+    if value <= least:  # as most do, and most of the time goes into the spread
         return least
     spread = middle(sorted(abs(value - median) for value in before))
     most: float = max(median + limits.k * DEVIATION * spread, least)

@@ -9,6 +9,7 @@ from typing import Any
 
 from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, most_of, ratio
+from weighbridge.figures.references import SUMMARIES
 
 DUST = 1e-5  # of a clip limit, by which a clipped norm falls short of it
 
@@ -84,11 +85,7 @@ def within(series: Series, limits: Any) -> FigureValue:
     return FigureValue(count / len(series.value), {"count": count, **given})
 
 
-STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "median": lambda values: middle(sorted(values)),
-    "mean": lambda values: math.fsum(values) / len(values),
-    "max": max,
-}
+STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {**SUMMARIES, "max": max}
 
 
 def between(series: Series, steps: tuple[float, float]) -> Series:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from weighbridge.core import Scalar, SubjectError, dataclass, np, quoted, replace
@@ -37,6 +38,8 @@ REMEDIES = {
     "path": "fetch it again from where it was saved: PyTorch writes plain names only, beside .metadata",
 }
 Key = tuple[str, tuple[int, ...] | None]  # a tensor's name and a piece's first element; None for what is no tensor
+COPY_AGAIN = "copy the whole directory again, .metadata and all .distcp files of one save"
+COPY_FILES = "copy the files themselves into the directory (cp -L)"
 
 
 class Item(NamedTuple):
@@ -227,13 +230,12 @@ def shown(key: Key) -> str:
     return f"{quoted(name)} from {list(at)[:8]} on" if at else quoted(name)
 
 
-def refuse(code: str, what: str, file: ReadableFile) -> NoReturn:
+def refuse(code: str, what: str, file: ReadableFile, remedy: str = "") -> NoReturn:
     """Refuse a distributed checkpoint with `dcp-…`."""
-    raise SubjectError(f"dcp-{code}", what, where=file.name, remedy=REMEDIES.get(code, SAVE_AGAIN))
+    raise SubjectError(f"dcp-{code}", what, where=file.name, remedy=remedy or REMEDIES.get(code, SAVE_AGAIN))
 
 
-COPY_AGAIN = "copy the whole directory again, .metadata and all .distcp files of one save"
-COPY_FILES = "copy the files themselves into the directory (cp -L)"
+_refuse_copy = partial(refuse, remedy=COPY_AGAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +262,7 @@ def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
         if not folder.holds(name):
             _refuse_copy("file", f"{quoted(name)}, which {METADATA} names, is not beside it", metadata)
         if folder.leads_out(name):
-            what = f"{quoted(name)} is a link that leads out of the directory"
-            raise SubjectError("dcp-path", what, where=metadata.name, remedy=COPY_FILES)
+            refuse("path", f"{quoted(name)} is a link that leads out of the directory", metadata, COPY_FILES)
         homes[name] = folder.open(name)
     ends = dict.fromkeys(homes, 0)  # the items of a file follow each other to its end
     for key, item in sorted(contents.items.items(), key=lambda each: each[1]):
@@ -323,7 +324,3 @@ def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Check
     found = tensors[WHOLE]
     file.release(item.start, item.start + item.nbytes)
     return replace(found, name=key[0], file=file.name, offset=found.offset + item.start), sums
-
-
-def _refuse_copy(code: str, what: str, file: ReadableFile) -> NoReturn:
-    raise SubjectError(f"dcp-{code}", what, where=file.name, remedy=COPY_AGAIN)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dataclass, quoted, replace
+from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dataclass, quoted, replace, table
 from weighbridge.core.plugins import Brought, OnDemand
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
@@ -23,6 +23,11 @@ SAFETENSORS = ".safetensors"
 READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
 ONE_READER = "uninstall one of the packages: `weighbridge doctor` names them"
 DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.safetensors$")
+MODEL = ("describes a model, and holds no weights", "name the folder that it lies in")
+LOG = ("is the log of a Trainer, and holds no weights", "`weighbridge inspect {}` shows it")
+JSON = ("is a JSON document that holds no tensors", "bind the folder that it lies in")
+OTHER_JSON = {b'"log_history"': LOG, b'"architectures"': MODEL, b'"model_type"': MODEL}  # by keys that these hold
 # A reader is imported when a file begins so; most commands meet one format.
 GGUF = b"GGUF"
 FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
@@ -195,13 +200,6 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     return SubjectError(code, what, where=folder.name, remedy=remedy)
 
 
-SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.safetensors$")
-MODEL = ("describes a model, and holds no weights", "name the folder that it lies in")
-LOG = ("is the log of a Trainer, and holds no weights", "`weighbridge inspect {}` shows it")
-JSON = ("is a JSON document that holds no tensors", "bind the folder that it lies in")
-OTHER_JSON = {b'"log_history"': LOG, b'"architectures"': MODEL, b'"model_type"': MODEL}  # by keys that these hold
-
-
 def homes(index: ReadableFile) -> dict[str, str]:
     """Return which file holds each tensor, as an index says; refuse what is none with `index`."""
     if index.size > MAX_INDEX:
@@ -260,32 +258,9 @@ SAVE = "save the weights in one of these formats; safetensors is the safest"
 UNPACK = "unpack it, and bind the file in it that holds the weights"
 CONVERT = "bind the checkpoint that it was converted from, or {}"
 EXPORT = CONVERT.format("export its weights as safetensors")
-CONVERT_AGAIN = CONVERT.format("convert that to GGUF again")
+REMEDIES = {"save": SAVE, "unpack": UNPACK, "export": EXPORT, "convert": CONVERT.format("convert that to GGUF again")}
 TAR = 257, b"ustar"
 TABLE_END = bytes.fromhex("57fb808b247547db")  # of the index of a TensorFlow checkpoint, as of every LevelDB table
-# Patterns of first bytes, what a file that begins so is, and what to do.
-SIGNS: tuple[tuple[bytes, str, str], ...] = (
-    (rb"\x80[\x02-\x05]", "a Python pickle, but not of PyTorch", SAVE),
-    (rb"(?i)\s*<(!doctype|html)", "a web page", "fetch the file itself: this is what a server answered in its place"),
-    (rb"version https://git-lfs", "a Git LFS pointer", "run `git lfs pull` in that repository"),
-    (rb"ggml|lmgg|fmgg|tjgg|algg", "a GGML file, older than GGUF", CONVERT_AGAIN),
-    (rb"APRN", "an APR file of version 1", SAVE),
-    (rb"APR2", "an APR file in a layout that no writer uses", SAVE),
-    (rb"\x89HDF\r\n", "an HDF5 file, as Keras (.h5) and h5py write it", SAVE),
-    (rb".{4}TFL[23]", "a TensorFlow Lite model", EXPORT),
-    (rb".{4}ET\d\d", "an ExecuTorch program", EXPORT),
-    (rb"[fp]trt", "a TensorRT engine", EXPORT),
-    # Version, then a message whose first field is a message; in ONNX the name of the producer stands there.
-    (rb"\x08\x01\x12[\x80-\xff]*[\0-\x7f]\n", "a TensorFlow SavedModel, or a Core ML model of version 1", EXPORT),
-    (rb"\x08[\x02-\x20]\x12[\x80-\xff]*[\0-\x7f]\n", "a Core ML model", EXPORT),
-    (rb'\s*\{\s*"fileFormatVersion"', "the manifest of a Core ML package", EXPORT),
-    (rb"[\x01-\x20]\0{3}.\0\w{3,}Spec\0", "a CTranslate2 model", EXPORT),
-    (rb"(?:[\x81-\x8f]|\xde..|\xdf.{4})(?:[\xa1-\xbf]|\xd9.|\xda..)[ -~]", "MessagePack, as Flax writes it", SAVE),
-    (rb".{257}ustar", "a tar archive, as NeMo (.nemo) writes it", UNPACK),
-    (rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf", "a compressed file, as .nemo and .tar.gz are", UNPACK),
-    (rb"PAR1|ARROW1", "a table of data (Parquet or Arrow)", "bind the file that holds the weights"),
-    (rb"\x7fELF|MZ", "a program; a llamafile is one, with its GGUF file packed inside", UNPACK),
-)
 
 
 class Unread(NamedTuple):
@@ -297,8 +272,8 @@ class Unread(NamedTuple):
 
 def begins_unread(head: bytes) -> Unread | None:
     """Return what a file of these first bytes is; None where no sign is known."""
-    found = (Unread(what, remedy) for pattern, what, remedy in SIGNS if re.match(pattern, head, re.DOTALL))
-    return next(found, None)
+    rows = (row for row in table("formats/unread_signs") if re.match(row["begins"].encode(), head, re.DOTALL))
+    return next((Unread(row["what"], REMEDIES.get(row["remedy"], row["remedy"])) for row in rows), None)
 
 
 def _unread(file: ReadableFile) -> Unread | None:

@@ -26,6 +26,11 @@ STRING, ARRAY, UINT32 = 8, 9, 4
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 LEAST_KEY, LEAST_TENSOR, LEAST_STRING, LEAST_ARRAY = 13, 24, 8, 12  # bytes
 WRITE_AGAIN = "convert the model again, or fetch it again and compare its size with the source's"
+SUFFIX = ".gguf"
+PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+COUNT, NUMBER, TENSORS = "split.count", "split.no", "split.tensors.count"
+MAX_PARTS = 1 << 10
+NAMED = 3  # parts, in a message
 
 
 def read(file: ReadableFile) -> Reading:
@@ -278,13 +283,6 @@ class LongValues:
     def _number(self, code: str, at: int) -> int:
         value: int = struct.unpack_from("<" + code, self.file.read(at, at + 8))[0]
         return value
-
-
-SUFFIX = ".gguf"
-PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
-COUNT, NUMBER, TENSORS = "split.count", "split.no", "split.tensors.count"
-MAX_PARTS = 1 << 10
-NAMED = 3  # parts, in a message
 
 
 def wholes(names: Iterable[str]) -> list[str]:

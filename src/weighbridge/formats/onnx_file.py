@@ -35,6 +35,7 @@ TENSOR = (
 )
 # Typed fields whose packed bytes are the tensor's own, by the dtypes that they are for; varints are not.
 IN_PLACE = {4: ("F32", "C64"), 10: ("F64",)}
+Found = dict[int, list[Field]]  # the fields of one tensor, by number
 TYPED = {4: "float_data", 5: "int32_data", 6: "string_data", 7: "int64_data", 10: "double_data", 11: "uint64_data"}
 
 
@@ -132,9 +133,7 @@ class _Graphs:
             file, offset = message.file, _place(message, found, name, dtype, nbytes)
         self.tensors[name] = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=file.name)
 
-    def elsewhere(
-        self, message: Message, found: dict[int, list[Field]], name: str, nbytes: int
-    ) -> tuple[ReadableFile, int]:
+    def elsewhere(self, message: Message, found: Found, name: str, nbytes: int) -> tuple[ReadableFile, int]:
         """Find the bytes of a tensor in a file beside the model, which is opened once."""
         inside = next((number for number in (RAW, *TYPED) if found[number]), None)
         if inside is not None:
@@ -164,7 +163,7 @@ class _Graphs:
         return file, offset
 
 
-def _place(message: Message, found: dict[int, list[Field]], name: str, dtype: str, nbytes: int) -> int:
+def _place(message: Message, found: Found, name: str, dtype: str, nbytes: int) -> int:
     """Return where the bytes of a tensor lie in the model itself."""
     used = [number for number in (RAW, *TYPED) if found[number]]
     if found[EXTERNAL] or len(used) > 1:

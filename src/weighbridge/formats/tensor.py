@@ -65,14 +65,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """The blocks that a tensor is stored in, which fill `shape` without overlap, each in a file of its own or not.
+    """The blocks that a tensor is stored in, which fill `shape` without overlap, each in a file of its own or not."""
 
-    `shape` and `first` are in words, the smallest whole units stored; `first` counts those before the tensor's own.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # in words, the smallest whole units stored
     blocks: tuple[Piece, ...]
-    first: int = 0
+    first: int = 0  # words before the tensor's own
 
     def holder(self, word: int) -> tuple[Piece, int]:
         """Return the piece that holds the word of this row-major index, and the word's index in the piece."""

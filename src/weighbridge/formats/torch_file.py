@@ -6,18 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import Scalar, SubjectError, dataclass, field, quoted, replace
-from weighbridge.formats import zip_archive
-from weighbridge.formats.pickle_machine import (
-    DICTIONARY,
-    MAX_PICKLE,
-    REFERENCE,
-    SAVE_AGAIN,
-    Global,
-    Made,
-    Vocabulary,
-    read_pickle,
-)
+from weighbridge.core import Scalar, SubjectError, dataclass, field, quoted, replace, table
+from weighbridge.formats import pickle_machine, zip_archive
+from weighbridge.formats.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import UNITS, Reading, Tensor, short, span, strides_of
 from weighbridge.formats.zip_archive import Member
 from weighbridge.storage.readable import Readable, refuse_at
@@ -31,18 +22,9 @@ MAX_ELEMENTS = 1 << 24  # of lists, likewise
 MAX_KEY = 1 << 16  # characters
 MAX_NAMES = 1 << 26  # characters in all names together
 MAX_REPEATS = 16  # times that the file's bytes may be looked at through its views
-STORAGES = (
-    {"Byte": "U8", "Char": "I8", "Short": "I16", "Int": "I32", "Long": "I64"}
-    | {"Half": "F16", "BFloat16": "BF16", "Float": "F32", "Double": "F64"}
-    | {"Bool": "BOOL", "ComplexFloat": "C64"}
-)
-DTYPES = (
-    {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32"}
-    | {"int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
-    | {"complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ"}
-    | {"float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4"}
-)
-BY_GLOBAL = {f"torch.{at}{name}Storage": dtype for at in ("", "cuda.") for name, dtype in STORAGES.items()}
+NAMES = table("formats/torch_names")
+DTYPES: Mapping[str, str] = NAMES["dtypes"]
+BY_GLOBAL = {f"torch.{at}{name}Storage": dtype for at in ("", "cuda.") for name, dtype in NAMES["storages"].items()}
 BY_GLOBAL |= {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
 UNTYPED = "torch.storage.UntypedStorage"
 V1, V2, V3 = (f"torch._utils._rebuild_tensor{suffix}" for suffix in ("", "_v2", "_v3"))
@@ -58,17 +40,18 @@ VOCABULARY = Vocabulary(
     names=frozenset({*BY_GLOBAL, UNTYPED, "torch.Tensor", "torch.nn.parameter.Parameter"}),
 )
 DICTIONARIES = VOCABULARY.containers | {DICTIONARY}
-# What Lightning, Accelerate and hand-written loops save beside the model, by the outermost key or the one under it.
-TRAINING_STATE = {
-    *("amp", "callbacks", "grad_scaler", "loops", "lr_scheduler", "lr_schedulers", "optim", "optimizer"),
-    *("optimizer_state", "optimizer_state_dict", "optimizer_states", "optimizers", "rng", "rng_state", "rng_states"),
-    *("scaler", "scaler_state_dict", "scheduler", "scheduler_state_dict"),
-}
+TRAINING_STATE = frozenset(NAMES["training_state"])
 OPTIMIZER = {"state", "param_groups"}  # the keys of torch.optim's own state, whatever it is saved under
 # What a loop counts and draws by, saved by itself beside a model that one of these keys holds.
-COUNTERS = {"epoch", "global_step", "iteration", "step", *TRAINING_STATE}
-HOLDERS = {"model", "model_state", "model_state_dict", "module", "net", "state_dict"}
+COUNTERS, HOLDERS = {"epoch", "global_step", "iteration", "step", *TRAINING_STATE}, frozenset(NAMES["holders"])
 STATEFUL = "app"  # the key under which PyTorch's own examples of distributed checkpoints save all of it
+PICKLE, CONSTANTS, BYTE_ORDER, DATA = "data.pkl", "constants.pkl", "byteorder", "data/"
+LEGACY_MAGIC = b"\x8a\x0a" + bytes.fromhex("6cfc9c46f9206aa85019")  # a whole number of ten bytes
+PROTOCOL_AND_FRAME = 2, 11  # bytes before it: with the protocol only, or with a frame as well
+LEGACY_PROTOCOL = 1001
+SIZE = 8  # bytes before each storage
+NOTHING = Vocabulary()
+refuse = partial(refuse_at, form="torch", remedy=SAVE_AGAIN)
 
 
 def beside_the_model(paths: Mapping[str, Sequence[str]]) -> frozenset[str]:
@@ -84,6 +67,9 @@ class Storage(NamedTuple):
 
     start: int
     nbytes: int
+
+
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # a view's shape, and its steps
 
 
 class Reference(NamedTuple):
@@ -257,9 +243,7 @@ class _Walk:
             self.refuse("tensor", f"{_shown(path)} has {len(shape)} dimensions, at most {MAX_RANK} are read")
         return self._placed(path, dtype, storage, first, (shape, steps))
 
-    def _placed(
-        self, path: tuple[str, ...], dtype: str, storage: Storage, first: int, layout: tuple[tuple[int, ...], ...]
-    ) -> Tensor:
+    def _placed(self, path: tuple[str, ...], dtype: str, storage: Storage, first: int, layout: Layout) -> Tensor:
         """Place a view in its storage, which must hold all of it."""
         shape, steps = layout
         size = UNITS[dtype][1]  # PyTorch's elements are whole bytes: one of float4_e2m1fn_x2 holds two values
@@ -302,15 +286,6 @@ def _shown(path: tuple[str, ...]) -> str:
     return quoted(".".join(path) if path else WHOLE)
 
 
-PICKLE, CONSTANTS, BYTE_ORDER, DATA = "data.pkl", "constants.pkl", "byteorder", "data/"
-LEGACY_MAGIC = b"\x8a\x0a" + bytes.fromhex("6cfc9c46f9206aa85019")  # a whole number of ten bytes
-PROTOCOL_AND_FRAME = 2, 11  # bytes before it: with the protocol only, or with a frame as well
-LEGACY_PROTOCOL = 1001
-SIZE = 8  # bytes before each storage
-NOTHING = Vocabulary()
-refuse = partial(refuse_at, form="torch", remedy=SAVE_AGAIN)
-
-
 def root_of(members: dict[str, Member]) -> str | None:
     """Find the folder, with its slash, that holds the one pickle of a PyTorch archive; None where there is none."""
     roots = {name.removesuffix(PICKLE) for name in members if name == PICKLE or name.endswith("/" + PICKLE)}
@@ -328,7 +303,7 @@ def parse(file: Readable, members: dict[str, Member], root: str) -> Reading:
             shown = quoted(byte_order.decode("ascii", "backslashreplace"))
             refuse("byteorder", f"its byte order is {shown}, not 'little'", file, order.start)
     pickle = members[root + PICKLE]
-    zip_archive.content(file, pickle, MAX_PICKLE)
+    zip_archive.content(file, pickle, pickle_machine.MAX_PICKLE)
     described, behind = read_pickle(file, pickle.start, pickle.stop, VOCABULARY)
     if behind != pickle.stop:
         refuse("trailing", f"{pickle.stop - behind} bytes follow the pickle in {quoted(pickle.name)}", file, behind)

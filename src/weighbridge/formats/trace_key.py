@@ -1,4 +1,4 @@
-"""How a trace is told from a checkpoint: both are safetensors files. `compare` asks this before all else."""
+"""What distinguishes a trace from a checkpoint: both are safetensors files. `compare` asks this before all else."""
 
 import struct
 from pathlib import Path

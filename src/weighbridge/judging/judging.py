@@ -11,24 +11,14 @@ from weighbridge.clauses.mutations import of_limits
 from weighbridge.core import GateDecl, Measured, Measurement, Outcome, Trial, TrialResult, Verdict, model, read, replace
 from weighbridge.core.errors import show_traceback
 from weighbridge.gates import KINDS
-from weighbridge.judging.requests import (
-    NOT_HERE,
-    RUN_FACTS,
-    all_requests,
-    facts_of,
-    facts_request,
-    is_of_run,
-    request_for,
-    sealed,
-    unfit_run,
-    unmeant,
-    unmet,
-)
+from weighbridge.judging import requests
+from weighbridge.judging.requests import NOT_HERE, RUN_FACTS, all_requests, facts_of, facts_request, is_of_run, unmeant
 from weighbridge.quantities.facts import Fact
 
 Trials: TypeAlias = tuple[Trial, ...]
 AllMeasured: TypeAlias = Mapping[str, Measured]  # by the keys of requests, as are the results of canaries
 Canaries: TypeAlias = Mapping[str, model.CanaryResult]
+FEW_ROWS = 16
 
 
 def judge_contract(
@@ -59,7 +49,7 @@ def judge_gate(gate: GateDecl, instance: str, measured: AllMeasured, canaries: C
         kind_version=kind.version,
         severity=gate.severity,
         verdict=verdict,
-        facts={name: sealed(facts.get(name)) for name in (*gate.when, *gate.where, *of_run)},
+        facts={name: requests.sealed(facts.get(name)) for name in (*gate.when, *gate.where, *of_run)},
         trials=trials,
         uncounted=uncounted,
     )
@@ -70,15 +60,15 @@ def _under_conditions(
 ) -> tuple[Verdict, Trials, Verdict | None]:
     """Return the verdict of a gate, its trials, and what is not counted where a condition holds it back."""
     kind = KINDS[gate.kind]
-    keys = {name: request_for(gate, need, instance).key for name, need in kind.needed(gate.limits).items()}
+    keys = {name: requests.request_for(gate, need, instance).key for name, need in kind.needed(gate.limits).items()}
     verdict, trials = _judged(kind, read(kind.limits, gate.limits), keys, measured, canary_trials)
-    held_back = unmet(gate, facts, measured)
-    if held_back is None and verdict.outcome is Outcome.PASS and is_of_run(gate):
-        held_back = unfit_run(gate, facts)  # what is broken beyond doubt is broken however the run ended
-    uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
+    kept_back = requests.unmet(gate, facts, measured)
+    if kept_back is None and verdict.outcome is Outcome.PASS and is_of_run(gate):
+        kept_back = requests.unfit_run(gate, facts)  # what is broken beyond doubt is broken however the run ended
+    uncounted = verdict if kept_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
     if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
-        held_back = None  # what kept the gate from looking says more than the conditions it would have stood under
-    return held_back or verdict, trials, uncounted
+        kept_back = None  # what kept the gate from looking says more than the conditions it would have stood under
+    return kept_back or verdict, trials, uncounted
 
 
 def _judged(
@@ -199,9 +189,6 @@ def _few_rows(item: Measurement) -> Measurement:
     rows, last = item.value.rows, len(item.value.rows) - 1
     kept = tuple(rows[last * at // (FEW_ROWS - 1)] for at in range(FEW_ROWS))
     return replace(item, value=model.Rows(item.value.key, kept))
-
-
-FEW_ROWS = 16
 
 
 def _try(kind: Kind[Any], mutation: Mutation[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:

@@ -11,10 +11,11 @@ from weighbridge.quantities import facts as known_facts
 from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import ALL, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, RECORDER_FAILED, Fact, Host
 
-HOST = "host"
 DEFAULT = "default"
 PLACES = 20
 NOT_HERE = "not-here"  # nothing was run, because the host lacks what the gate requires
+WHEN = ("when-unknown", "when-contradicted", "when-false")
+WHERE = ("where-unknown", "where-contradicted", "where-false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -53,7 +54,7 @@ def facts_request(gate: GateDecl, instance: str) -> Request | None:
 
 def host_request(gate: GateDecl) -> Request | None:
     """Return the measurement of the host that a gate's `requires:` is about, or None without requirements."""
-    return Request(quantity=HOST, subjects=(), instance=DEFAULT, options="{}") if gate.requires else None
+    return Request(quantity="host", subjects=(), instance=DEFAULT, options="{}") if gate.requires else None
 
 
 def all_requests(gate: GateDecl, instance: str) -> tuple[Request, ...]:
@@ -144,10 +145,6 @@ def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str,
     found = record_of(host, Host) if isinstance(host, Measurement) else None
     pairs = ((name, getattr(found, name, None)) for name in sorted(gate.requires))  # as in sealed JSON
     return next((pair for pair in pairs if pair[1] is not gate.requires[pair[0]]), None)
-
-
-WHEN = ("when-unknown", "when-contradicted", "when-false")
-WHERE = ("where-unknown", "where-contradicted", "where-false")
 
 
 def _unmet(codes: tuple[str, str, str], name: str, needed: model.Scalar, fact: Fact | None) -> model.Verdict | None:

@@ -23,6 +23,19 @@ ARCHITECTURE = "general.architecture"
 PARAMETERS = "params.json"  # what Meta's and Mistral's files have in the place of config.json
 TRAINING_STATE = "training state beside the model"
 SECOND = "of {}, another set of weights beside {}, not compared; save it by itself to compare it"
+HALVES = "vision_config", "audio_config"  # what a configuration says of the encoder before the text model
+CLIP = "clip"  # the architecture of every mmproj file
+ENCODER = re.compile(
+    r"(.*\.)?(vision_tower|vision_model|vision_encoder|visual|audio_tower|embed_vision|embed_audio|multi_modal_projector|"
+    r"mm_projector|vision_language_adapter|vision_adapter|vision_projection|patch_merger|vit|mlp_AR|aligner|merger|"
+    r"connector)\..*"
+)
+SPEAKER = re.compile(r"(model\.)?(vqmodel|generation_(embeddings|aligner|head)|talker|code2wav)\..*")
+SPOKEN = "of what draws or speaks, which the converter leaves out"  # januspro.py:23, chameleon.py, qwen3vl.py:316
+ENCODER_HALF = "of what goes before the text model, into the mmproj file"
+TEXT_HALF = "of the text model, into its own GGUF file"
+SIGLIP_HEAD, HEAD = ".vision_model.head.", "SigLIP's head, which the converter leaves out"
+OF_META = {"rope.freqs": COMPUTED}  # of Meta's files
 
 
 def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) -> Plan:
@@ -109,21 +122,6 @@ def _refuse(view: CheckpointView, what: str) -> NoReturn:
     where = next(iter(view.files), "")
     remedy = "bind the model's directory with its config.json, or say how names map: --map FILE"
     raise SubjectError("mapping", what, where=where, remedy=remedy)
-
-
-HALVES = "vision_config", "audio_config"  # what a configuration says of the encoder before the text model
-CLIP = "clip"  # the architecture of every mmproj file
-ENCODER = re.compile(
-    r"(.*\.)?(vision_tower|vision_model|vision_encoder|visual|audio_tower|embed_vision|embed_audio|multi_modal_projector|"
-    r"mm_projector|vision_language_adapter|vision_adapter|vision_projection|patch_merger|vit|mlp_AR|aligner|merger|"
-    r"connector)\..*"
-)
-SPEAKER = re.compile(r"(model\.)?(vqmodel|generation_(embeddings|aligner|head)|talker|code2wav)\..*")
-SPOKEN = "of what draws or speaks, which the converter leaves out"  # januspro.py:23, chameleon.py, qwen3vl.py:316
-ENCODER_HALF = "of what goes before the text model, into the mmproj file"
-TEXT_HALF = "of the text model, into its own GGUF file"
-SIGLIP_HEAD, HEAD = ".vision_model.head.", "SigLIP's head, which the converter leaves out"
-OF_META = {"rope.freqs": COMPUTED}  # of Meta's files
 
 
 def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:

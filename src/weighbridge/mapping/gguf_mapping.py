@@ -1,7 +1,4 @@
-"""gguf:auto: which Hugging Face tensors make which tensor of a GGUF file, by the rows of `gguf_rules`.
-
-Head counts are the source's, never the import's own: a permutation with the wrong ones is what has to be found.
-"""
+"""gguf:auto: which Hugging Face tensors make which tensor of a GGUF file, by the rows of `gguf_rules`."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -54,7 +51,7 @@ class Sides:
 
     @property
     def heads(self) -> tuple[int, int]:
-        """Return the head counts of queries and of keys."""
+        """Return the source's head counts, never the import's own: a permutation by wrong ones is to be found."""
         heads = self.number("head_count")
         return heads, self.number("head_count_kv") or heads
 

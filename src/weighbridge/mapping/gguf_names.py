@@ -15,7 +15,6 @@ PREFIXES = (  # wrappers are gone before
     *("transformer.", "model."),
 )
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
-MOVED = ("mtp.", "model.mtp.", "model.L_", "model.H_")
 OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")
 OF_STACK = re.compile(r"model\.([LH])_module\.layers\.(\d+)\.(.+)")
 
@@ -82,7 +81,7 @@ def _spellings(name: str) -> Iterator[str]:
 
 def by_layer(names: Iterable[str], blocks: int) -> dict[str, str]:
     """Return each source tensor by its name among the numbered layers, behind which those that predict tokens stand."""
-    return {_by_layer(name, blocks) if name.startswith(MOVED) else name: name for name in names}
+    return {_by_layer(name, blocks): name for name in names}
 
 
 def _by_layer(name: str, blocks: int) -> str:

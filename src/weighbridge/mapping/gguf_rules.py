@@ -1,7 +1,4 @@
-"""The rules by which llama.cpp's converter makes a GGUF file, `gguf_rules.yaml`, and what a tensor becomes by them.
-
-Tables that such a file holds and no checkpoint does are computed from the configuration, as the converter does.
-"""
+"""The rules by which llama.cpp's converter makes a GGUF file, `gguf_rules.yaml`, and what a tensor becomes by them."""
 
 import functools
 import math

@@ -11,26 +11,23 @@ from weighbridge.core import dataclass, field, replace
 Shape: TypeAlias = tuple[int, ...]
 Shapes: TypeAlias = Mapping[str, Shape]  # of tensors, by name
 Of = TypeVar("Of")
+NO_RULE = "no rule"  # for what was computed
+MAX_NAME = 512  # letters of a name that a pattern is tried on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Rows of one source tensor, in the order in which they are meant to stand.
-
-    `rows` keeps `start:stop` of them, `view` splits those into dimensions, `take` keeps `start:stop` of one of these,
-    `order` transposes them, `times` over. `transposed` exchanges a matrix's rows and columns instead, of which
-    `columns` keeps `start:stop:step`. Values are multiplied by `factors`, in turn.
-    """
+    """Rows of one source tensor, in the order in which they are meant to stand."""
 
     source: str
-    view: tuple[int, ...] = ()
-    take: tuple[int, int, int] | None = None
-    order: tuple[int, ...] = ()
+    view: tuple[int, ...] = ()  # the dimensions that the rows are split into
+    take: tuple[int, int, int] | None = None  # one of these, and what is kept of it: `start:stop`
+    order: tuple[int, ...] = ()  # in which these are transposed, `times` over
     times: int = 1
-    transposed: bool = False
-    rows: tuple[int, int] | None = None
-    columns: tuple[int, int, int] | None = None
-    factors: tuple[float, ...] = ()
+    transposed: bool = False  # whether a matrix's rows and columns are exchanged instead
+    rows: tuple[int, int] | None = None  # of which `start:stop` is kept
+    columns: tuple[int, int, int] | None = None  # of which, transposed, `start:stop:step` is kept
+    factors: tuple[float, ...] = ()  # that values are multiplied by, in turn
 
     @property
     def plain(self) -> bool:
@@ -43,23 +40,16 @@ def rope_order(name: str, heads: int, rows: int) -> Part:
     return Part(source=name, view=(heads, 2, rows // heads // 2), order=(0, 2, 1))
 
 
-NO_RULE = "no rule"  # for what was computed
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
-
-    `arithmetic` is "", one of `+1`, `+2` (one twice) and `-exp`, a constant that is added, as `-1.0`, or NO_RULE. So
-    many `zeros` follow the parts. `transform` says it in words.
-    """
+    """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value."""
 
     candidate: str
     parts: tuple[Part, ...]
     shape: tuple[int, ...]
-    arithmetic: str = ""
-    transform: str = ""
-    zeros: int = 0
+    arithmetic: str = ""  # or `+1`, `+2` (one twice), `-exp`, a constant that is added, as `-1.0`, or NO_RULE
+    transform: str = ""  # the same in words
+    zeros: int = 0  # that follow the parts
 
     @property
     def plain(self) -> bool:
@@ -130,9 +120,6 @@ def ties(names: Collection[str]) -> dict[str, str]:
 def identity(source: Shapes, candidate: Collection[str]) -> "Plan":
     """Pair tensors of one name; `source` gives shapes by name."""
     return _paired("identity", source, candidate, {name: name for name in source})
-
-
-MAX_NAME = 512  # letters of a name that a pattern is tried on
 
 
 def table(

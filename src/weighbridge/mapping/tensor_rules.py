@@ -1,8 +1,4 @@
-"""Rules that say how tensors are made of others: by name patterns, with what is split, permuted, fused and stacked.
-
-A mapping file gives some (`make:`), and `known_layouts.yaml` has others, of layouts that are known by their names.
-Knows names and shapes only.
-"""
+"""Rules by which tensors are made of others, by names and shapes alone: of a mapping file, and of known layouts."""
 
 import functools
 import math

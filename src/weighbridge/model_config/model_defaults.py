@@ -13,6 +13,14 @@ from weighbridge.core import Json, dataclass, replace, table
 from weighbridge.model_config.model_keys import GGUF, Model, Stated, field_keys, head_dim
 
 CONVERTER = "of llama.cpp's converter"
+DEFAULTS = "model_config/model_defaults"
+FOUR_TIMES_AS_WIDE = ("gpt2", "falcon", "bloom", "gptj", "codegen", "gpt_bigcode", "starcoder")
+ENCODERS = ("bert", "nomic-bert", "jina-bert-v2", "t5encoder")  # they have no head that could be tied
+
+SAID_BY_NONE = {
+    "tied_embeddings": "a head of its own, or none at all: the tensors tell",
+    "activation": "GGUF does not say it, and what a loader computes is not known here",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +77,6 @@ def lost(name: str, value: Json, source: Model, candidate: Model) -> str:
         return ""
     fits = value in made if (made := fact.made(candidate)) else fact.whose or value is None
     return fact.text if fits else ""
-
-
-DEFAULTS = "model_config/model_defaults"
-FOUR_TIMES_AS_WIDE = ("gpt2", "falcon", "bloom", "gptj", "codegen", "gpt_bigcode", "starcoder")
-ENCODERS = ("bert", "nomic-bert", "jina-bert-v2", "t5encoder")  # they have no head that could be tied
-
-SAID_BY_NONE = {
-    "tied_embeddings": "a head of its own, or none at all: the tensors tell",
-    "activation": "GGUF does not say it, and what a loader computes is not known here",
-}
 
 
 @functools.cache

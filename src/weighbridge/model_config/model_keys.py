@@ -105,6 +105,10 @@ RECURRENT = ("mamba", "conv", "linear_attention", "recurrent")
 ELSE = ("moe", "mlp")  # a layer of its own
 BEYOND_PADDING = ("roberta", "xlm-roberta", "camembert")  # whose positions begin behind the padding's id
 TOKENS = ("bos", "eos", "pad", "unk", "sep", "mask")
+GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
+TOKENIZER_MODEL = "tokenizer.ggml.model"
+ALSO = {"eos": ("eod_token_id",)}  # Hunyuan's, which its converter writes
+STANDS_FOR = {"bos": "cls", "eos": "sep"}  # where an encoder names no such token
 
 
 def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -277,10 +281,6 @@ def of_tokenizer_model(model: Any) -> dict[str, Stated]:
     return {} if kind is None else {"tokenizer_model": Stated(value=kind, read="tokenizer.json model.type")}
 
 
-ALSO = {"eos": ("eod_token_id",)}  # Hunyuan's, which its converter writes
-STANDS_FOR = {"bos": "cls", "eos": "sep"}  # where an encoder names no such token
-
-
 def _named(token: str, tokenizer: Mapping[str, Any], known: Mapping[str, int]) -> Iterator[tuple[Json, str]]:
     for name in (token, STANDS_FOR.get(token, "")):
         entry = tokenizer.get(f"{name}_token")
@@ -320,10 +320,6 @@ def _of_template(template: Any, special: Mapping[str, str]) -> Iterator[tuple[st
         inner = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
         if isinstance(inner, Mapping):
             yield token, inner.get("id") == special.get(token)
-
-
-GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
-TOKENIZER_MODEL = "tokenizer.ggml.model"
 
 
 def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:

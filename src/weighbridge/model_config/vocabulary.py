@@ -32,6 +32,9 @@ SPACE = chr(ord(" ") + 256)
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 SENTENCEPIECE = "sentencepiece"
 WITHOUT_TEXT = UNKNOWN, CONTROL = 2, 3  # types of its pieces
+# As GGUF numbers the types of tokens; `UNKNOWN` and `CONTROL` are sentencepiece's, too.
+NORMAL, USER_DEFINED, UNUSED = 1, 4, 5
+LOOK_SPECIAL = re.compile("<pad>|<mask>|<2mass>|\\[@BOS@\\]|<\\|.*\\|>|<\uff5c.*\uff5c>|<unused.*>".encode(), re.DOTALL)
 MARK, CONTINUES = "\u2581".encode(), b"##"  # before a whole word, and before what continues one
 PADDING = re.compile(rb"(?:\xe2\x96\x81)?\[PAD\d+\]")
 WORD_PIECE = "bert"  # GGUF's name of the kind
@@ -139,7 +142,7 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
             if not problem.code.startswith(SENTENCEPIECE):
                 raise
             why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
-            return _whole(name, [], {}, [], why=why)
+            return replace(_whole(name, [], {}, []), why=why)
         file.require_unchanged()
         if name == FAIRSEQ:
             pieces = [(b"<s>", CONTROL), (b"<pad>", CONTROL), (b"</s>", CONTROL), (b"<unk>", UNKNOWN), *pieces[3:]]
@@ -187,9 +190,7 @@ def _refuse(view: CheckpointView, name: str, what: str) -> NoReturn:
     refuse(what, view.sidecars.files[name])
 
 
-def _whole(
-    read: str, found: list[bytes | None], added: Mapping[int, Parsed], merges: list[bytes], why: str = ""
-) -> Vocabulary:
+def _whole(read: str, found: list[bytes | None], added: Mapping[int, Parsed], merges: list[bytes]) -> Vocabulary:
     found = [*found, *[None] * (max(added, default=-1) + 1 - len(found))]
     for at, entry in added.items():
         found[at] = content_of(entry).encode()
@@ -199,12 +200,7 @@ def _whole(
         return lambda start: itertools.islice(entries, start, None)
 
     made = Vocabulary(read=read, count=len(found), walk=walk(found), merges=walk(merges), merge_count=len(merges))
-    return replace(made, special=special, added=frozenset(added) - special, why=why)
-
-
-# As GGUF numbers the types of tokens; `UNKNOWN` and `CONTROL` are sentencepiece's, too.
-NORMAL, USER_DEFINED, UNUSED = 1, 4, 5
-LOOK_SPECIAL = re.compile("<pad>|<mask>|<2mass>|\\[@BOS@\\]|<\\|.*\\|>|<\uff5c.*\uff5c>|<unused.*>".encode(), re.DOTALL)
+    return replace(made, special=special, added=frozenset(added) - special)
 
 
 def token_types(vocabulary: Vocabulary, size: int) -> Iterator[int]:

@@ -143,12 +143,9 @@ def settings_of(view: CheckpointView) -> Mapping[str, Any]:
 
 
 def unlike_keys(source: CheckpointView, candidate: CheckpointView) -> dict[str, str]:
-    """Return the keys of two quantised checkpoints that may read codes otherwise, each with both of its values.
-
-    There are none where a side has no config.json: codes are then compared as they are stored.
-    """
+    """Return the keys of two quantised checkpoints that may read codes otherwise, each with both of its values."""
     if config_beside(source) is None or config_beside(candidate) is None:
-        return {}
+        return {}  # codes are then compared as they are stored
     settings = settings_of(source), settings_of(candidate)
     if not all(settings):
         return {SETTINGS: f"{SETTINGS} on one side alone"} if any(settings) else {}

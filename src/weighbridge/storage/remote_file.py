@@ -27,6 +27,13 @@ KEPT: Mapping[int, int] = {SMALL: 32, LARGE: 8}  # blocks of each size, over all
 HTTP = frozenset({"http", "https"})
 INSTALL = "pip install 'weighbridge[remote]'"
 CREDENTIALS = "give this process the credentials that the filesystem reads (its environment, or fsspec's configuration)"
+AHEAD = 2  # blocks sent for before they are asked for
+MOST_GATHERED = 16 << 20  # bytes of a tensor in another order than row-major
+# What a filesystem may tell of a file that changes when its content does.
+MARKS = {
+    *("blobid", "checksum", "contentmd5", "crc32c", "created", "digest", "etag", "generation", "hex", "lastmodified"),
+    *("md5", "md5hash", "modificationtime", "modified", "modify", "mtime", "sha", "size", "updated", "versionid"),
+}
 
 
 class _Store:
@@ -211,15 +218,6 @@ def _explained(problem: BaseException) -> tuple[str, str, str]:
         return "remote-unreadable", f"the server answered{numbered}", "try again, or fetch the file first"
     why = type(causes[-1]).__name__
     return "remote-unreadable", f"it cannot be asked, or the connection broke ({why})", "check the address, try again"
-
-
-AHEAD = 2  # blocks sent for before they are asked for
-MOST_GATHERED = 16 << 20  # bytes of a tensor in another order than row-major
-# What a filesystem may tell of a file that changes when its content does.
-MARKS = {
-    *("blobid", "checksum", "contentmd5", "crc32c", "created", "digest", "etag", "generation", "hex", "lastmodified"),
-    *("md5", "md5hash", "modificationtime", "modified", "modify", "mtime", "sha", "size", "updated", "versionid"),
-}
 
 
 class _RemoteFile:

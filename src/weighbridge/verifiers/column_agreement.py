@@ -17,7 +17,7 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, ro
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "column_agreement"
-TWICE = 2.0  # runs that part are told of again when they are so many times as far apart
+TWICE = 2.0  # runs that part are listed again when they are so many times as far apart
 NAME, MAX_CELLS = "name", 20_000_000
 ABSENT = -1.7e308  # no norm is
 NO_RANKS = Unmeasured(
@@ -37,7 +37,7 @@ class Aligned(NamedTuple):
 
 
 def runs_of(views: Views) -> tuple[RunView, ...]:
-    """Return the runs that are held against each other: the views, or the ranks of the one; none where that is one."""
+    """Return the runs that are compared with each other: the views, or the ranks of the one; none where that is one."""
     ranks: tuple[RunView, ...] = views[0].ranks if len(views) == 1 else views
     return ranks if len(ranks) > 1 else ()
 
@@ -48,7 +48,7 @@ def with_last(views: Views, runs: Sequence[RunView]) -> Views:
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
-    """Hold every column of the runs against each other, over all steps or those of `steps: [first, last]`."""
+    """Compare every column of the runs with the others', over all steps or those of `steps: [first, last]`."""
     runs = runs_of(views)
     if not runs:
         return NO_RANKS

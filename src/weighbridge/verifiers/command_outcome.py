@@ -1,7 +1,4 @@
-"""command_outcome: run a command that a person bound, where no accelerator can be seen: how it ended, said and left.
-
-It runs in a fresh folder and a process group of its own, which is killed at the end.
-"""
+"""command_outcome: run a command that a person bound, where no accelerator can be seen: how it ended, said and left."""
 
 import contextlib
 import ctypes

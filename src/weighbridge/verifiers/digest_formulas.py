@@ -1,4 +1,4 @@
-"""Digests that a log states, each held against formulas of the seed, epoch and tokens beside it. Knows no bound."""
+"""Digests that a log states, each compared with formulas of the seed, epoch and tokens beside it. Knows no bound."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""file_structure: how the files of one checkpoint fit together, and whether what lies beside them contradicts them.
-
-One row a file: of the checkpoint, and beside it what another loader would take instead. Readers judge extents.
-"""
+"""file_structure: how the files of one checkpoint fit together, and whether what lies beside them contradicts them."""
 
 import contextlib
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""files_beside: the files of two bound folders that a loader may read beside the tensors that are compared.
-
-Equal content is equal digests, of a JSON file those of what it says. Knows no gate.
-"""
+"""files_beside: the files of two bound folders that a loader may read beside the tensors that are compared."""
 
 import contextlib
 import hashlib
@@ -16,7 +13,7 @@ from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name
 from weighbridge.views.checkpoint import SETTINGS, WEIGHTS, CheckpointView, SidecarFiles, beside, document_beside
 
 QUANTITY = "files_beside"
-LAID = "weighbridge-canary/model.safetensors"
+PLACED = "weighbridge-canary/model.safetensors"
 NOTHING = Unmeasured(code="file-bound", why="two files were bound, and no folder", remedy="bind the folders of both")
 ONE_FILE = "the {} is one file, and has nothing beside it"
 
@@ -42,7 +39,7 @@ def _names(listed: Sequence[Any]) -> list[str]:
 
 
 def _content(view: CheckpointView, name: str, *, whole: bool) -> str:
-    """Return a digest, of both sides where both have the file; else its size, which nothing is compared with."""
+    """Return a digest, of both sides where both have the file, of JSON that of what it says; else its size."""
     if whole and name.casefold().endswith(".json"):
         with contextlib.suppress(SubjectError, OSError, ValueError):  # then its bytes are compared
             return f"json:{hashlib.sha256(dumps(document_beside(view, name))).hexdigest()}"
@@ -65,7 +62,7 @@ def canary(views: Views, _options: Fields, measurement: Measurement) -> Canary:
     folder, file = candidate.folder, next(iter(candidate.files.values()))
     both = [name for name, row in rows_by_name(measurement).items() if row.source == row.candidate]
     others = (name for name in both if not name.endswith(".json") and folder.size(name) != file.size)
-    place = max(others, default=LAID)
+    place = max(others, default=PLACED)
 
     def opened(name: str) -> ReadableFile:
         return file if name == place else cast(ReadableFile, folder.open(name))

@@ -79,12 +79,9 @@ class Runs(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Local errors: of the trusted run, of the candidate, of it with odd values as made, and of rougher runs.
+    """Local errors: of the trusted run, of the candidate, of it with odd values as made, and of rougher runs."""
 
-    `loud` is whether one of the candidate's may be no rounding, so that errors end to end are asked for.
-    """
-
-    loud: bool
+    loud: bool  # whether one of the candidate's may be no rounding, so that errors end to end are asked for
     ours: Steps
     theirs: Steps
     otherwise: Steps
@@ -94,10 +91,7 @@ class Passes(NamedTuple):
 
 
 def _passes(pair: Runs, other: set[str], *, settled: bool) -> Passes | None:
-    """Make the passes that can change the verdict; None where the reference itself is off in a form that has others.
-
-    A trusted run is trusted in what it computed at once and without padding; in the rest it may be wrong as well.
-    """
+    """Make the passes that can change the verdict; None where the reference itself is off in a form that has others."""
     _, stack, trusted, found, *_ = pair
     tokens, u, part = found.facts.tokens, ROUNDOFF[found.facts.dtype], trusted.at_once
     whole = part == (len(tokens), len(tokens[0]))
@@ -115,6 +109,7 @@ def _passes(pair: Runs, other: set[str], *, settled: bool) -> Passes | None:
     run, beside = trusted.only(found.tensors), found.only(other) if once and other else None
     beside = beside if whole else found if once else trusted
     ours, audit, constants = local_pass.local_errors(stack, tokens, run, {}, telling, last, beside, part)
+    # A trusted run is trusted in what it computed at once and without padding; in the rest it may be wrong as well.
     own = [step for point, step in ours.items() if not (whole or settled) and (not once or point not in other)]
     if any((one.distance.all or 0) > COARSE or telling((one.beside or one).distance, one.distance) for one in own):
         return None
@@ -133,11 +128,7 @@ def _passes(pair: Runs, other: set[str], *, settled: bool) -> Passes | None:
 
 
 def _rougher(pair: Runs, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:
-    """Return the errors of runs that may be off by more than the trusted one, where the candidate is worse than that.
-
-    One runs by the roughest kernels that are right; the other from the candidate's values, where a rounding may tip
-    what it did not tip before: a choice of experts, a threshold.
-    """
+    """Return the errors of runs that may be off by more than the trusted one, where the candidate is worse."""
     reference, stack, _, found, *_ = pair
     tokens, dtype, last = found.facts.tokens, found.facts.dtype, {[*ours][-1]}
     rough, u = dict[str, LocalError](), ROUNDOFF[dtype]
@@ -153,10 +144,10 @@ def _rougher(pair: Runs, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]
         return False
 
     if worse():
-        run = reference.rough(tokens, dtype).only(found.tensors)
+        run = reference.rough(tokens, dtype).only(found.tensors)  # by the roughest kernels that are right
         steps = local_pass.local_errors(stack, tokens, run, as_made=last)[0]
         rough = {point: _local(step) for point, step in steps.items()}
-    if rough and worse():
+    if rough and worse():  # from the candidate's values a rounding may tip a threshold, or a choice of experts
         run = reference.stepwise(tokens, dtype, found)
         steps = local_pass.local_errors(stack, tokens, found, as_made=last, beside=run)[0]
         rough = {point: _larger(error, _local(steps[point].beside)) for point, error in rough.items()}
@@ -264,7 +255,7 @@ def forms_of(reference: ModelView, candidate: ModelView, dtype: str, tokens: Tok
     if id(reference.runs) in known:
         return known[id(reference.runs)][0]
     forms = [PLAIN]
-    if facts is not None:  # without what the cache held, it is compared with what was computed at once
+    if facts is not None:  # without the values of the cache, it is compared with what was computed at once
         cached = any(name.endswith(CACHE) for name in facts.order)
         forms = [Form(facts.padded, facts.decoded if cached else 0)]
     elif isinstance(candidate.stack(), Torch):

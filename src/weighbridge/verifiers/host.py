@@ -1,7 +1,4 @@
-"""host: has this machine a CUDA device that works? Allocates on it, runs an op, waits for the result.
-
-Asks in another process, so that a driver that hangs or dies is an answer, if torch was built with CUDA or ROCm at all.
-"""
+"""host: has this machine a CUDA device that works? Asked in another process, which a driver may hang or end."""
 
 import importlib.util
 import json

@@ -1,8 +1,4 @@
-"""model_config: what two sides say of one model beside its tensors, one row a field, whether it is stated or not.
-
-A value that one side alone states is compared with what a loader takes where nothing is said; where that is not known,
-the other side's column is empty. `why` says what keeps a field from being compared.
-"""
+"""model_config: what two sides say of one model beside its tensors, one row a field, whether it is stated or not."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +22,13 @@ TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "se
 OF_A_TOKENIZER = {"add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types"}
 OF_A_TOKENIZER |= {*TOKEN_IDS, *CONFIG_LISTS}
 OTHER_VERSION = "the {} does not state it, and another version of transformers wrote it"
+KEPT = 64  # entries of each list
+# Fields that defaults of others are computed from, and those others.
+FEEDING = ("embedding_length", "head_count", "head_dim", "context_length", "vocab_size", "rope_scaling")
+FED = (
+    *("head_dim", "value_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor"),
+    *("feed_forward_length", *TOKEN_IDS),
+)
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
@@ -56,7 +59,7 @@ def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigF
     forms, fields = (one.model.form, other.model.form), (one.model.fields, other.model.fields)
     keys: list[dict[str, Json]] = [{**side.keys} for side in (one, other)]
     for side, stated in zip((one, other), keys, strict=True):
-        if forms[0] != forms[1]:  # how images and sounds are prepared is told by its file alone
+        if forms[0] != forms[1]:  # how images and sounds are prepared is said by its file alone
             files = (name.partition(":")[0] for name in side.beside or ())
             stated.update({file: "stated" for file in files if "processor_config" in file})
         elif one.beside is not None and other.beside is not None:
@@ -184,15 +187,6 @@ def extent(views: Views, _options: Fields) -> int:
     source, candidate = describe_model(views[0]), describe_model(views[1])
     rows = [_row(name, source, candidate) for name in CONFIG_FIELDS]
     return len(rows) + len(CONFIG_LISTS) + len(_keys(source, candidate, rows))
-
-
-KEPT = 64  # entries of each list
-# Fields that defaults of others are computed from, and those others.
-FEEDING = ("embedding_length", "head_count", "head_dim", "context_length", "vocab_size", "rope_scaling")
-FED = (
-    *("head_dim", "value_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor"),
-    *("feed_forward_length", *TOKEN_IDS),
-)
 
 
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:

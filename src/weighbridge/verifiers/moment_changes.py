@@ -1,7 +1,4 @@
-"""moment_changes: how far mean, spread and extremes of each tensor are from those of what it is meant to be made of.
-
-Blocks and packed weights are decoded, and what a mapping computes is computed first. One row a tensor of either side.
-"""
+"""moment_changes: how far mean, spread and extremes of each tensor are from those of what it is meant to be made of."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

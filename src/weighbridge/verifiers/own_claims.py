@@ -17,9 +17,7 @@ INDEX = (".index.json", METADATA)
 SHARD = re.compile(r"(.*-)\d{5}(-of-(\d{5})\..+)")
 LAYER = re.compile(r"((?:\d+\.)?(?:(?!\d+\.)[^.]+\.)*(?:[^.]*_)?(?:layers?|blocks?|blk|h))\.(\d{1,5})\.(.*)")
 SENSES = re.compile(r"(?<![^._])(?:vision|visual|image|video|audio|speech|vit)")  # beside a model of text
-AGAIN = re.compile(
-    r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blocks)"
-)  # a number of layers that are run
+AGAIN = re.compile(r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blocks)")  # of layers that are run
 PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
 ALONE = "bound without weighbridge-00002-of-00002.safetensors"
@@ -78,12 +76,9 @@ def lists_of(names: Iterable[str]) -> dict[str, dict[int, set[str]]]:
 
 
 def contradicted(lists: dict[str, dict[int, set[str]]], least: int, most: int) -> tuple[str, str]:
-    """Return a list that should have at least and at most so many layers, and what is wrong; "" where none is meant.
-
-    One list that has them is enough, for that of a decoder or of an encoder may be shorter.
-    """
+    """Return a list that should have at least and at most so many layers, and what is wrong; "" where none is meant."""
     sized = sorted(lists, key=lambda one: -sum(map(len, lists[one].values())))
-    for one in sized:
+    for one in sized:  # one that has them is enough, for that of a decoder or of an encoder may be shorter
         if lists[one].keys() in (set(range(least)), set(range(most))):
             return one, _uneven([lists[one][number] for number in range(least)])
     for one in sized:

@@ -20,7 +20,7 @@ from weighbridge.views.run import STEP, RunView
 QUANTITY = "run_files"
 MAX_BYTES, MAX_FILES, MAX_SAID = 64 << 20, 100_000, 200
 PLACE = re.compile(rf"(?:attempt-[1-9][0-9]{{0,5}}/)?{ANALYSIS}/step-[0-9]{{7,16}}\.json")
-SHORT = 4  # numbers of a long list of them that the schema is held against: the others are of one type and between two
+SHORT = 4  # numbers of a long list of them that the schema is tried on: the others are of one type and between two
 Found: TypeAlias = tuple[FileState, str]
 Event: TypeAlias = Mapping[str, Any]
 WHOLE: Found = (FileState.WHOLE, "")

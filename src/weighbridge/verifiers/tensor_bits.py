@@ -22,6 +22,7 @@ Counts: TypeAlias = "NDArray[np.int64]"  # [256], how often each symbol occurs
 Masses: TypeAlias = "NDArray[np.float64]"
 
 MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
+ONE = {"F16": 0x3C00, "BF16": 0x3F80, "F32": 0x3F800000, "F64": 0x3FF0000000000000}
 SAMPLE = 1 << 16  # elements
 UNREAD = {
     **dict.fromkeys(("as_stored", "byte_swapped", "half_divergence", "half_entropy")),
@@ -158,9 +159,6 @@ def _log2_masses(reading: str) -> Masses:
     masses = np.diff(np.concatenate([below(scaled) for below in laws]))
     logarithms: Masses = np.log2((1 - STRAY) * masses / masses.sum(axis=1, keepdims=True) + STRAY / SYMBOLS)
     return logarithms
-
-
-ONE = {"F16": 0x3C00, "BF16": 0x3F80, "F32": 0x3F800000, "F64": 0x3FF0000000000000}
 
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:

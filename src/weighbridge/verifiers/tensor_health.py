@@ -1,7 +1,4 @@
-"""tensor_health: what is odd about the values of each tensor of one checkpoint, one row a tensor.
-
-NaN, infinities, bytes all zero, words all one, zeros at the end, an earlier tensor with the very same bytes.
-"""
+"""tensor_health: what is odd about the values of each tensor of one checkpoint, one row a tensor."""
 
 from __future__ import annotations
 
@@ -22,6 +19,8 @@ from weighbridge.views.checkpoint import CheckpointView, Tensor
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
 PARTS = {"C64": "F32"}  # real and imaginary parts are words of their own
 FINITE = (*INTEGERS, "BOOL", "F4", "F6_E2M3", "F6_E3M2")  # no word of these is NaN or infinite
+ZEROS = 3  # units at the end, where a canary damages a tensor
+BODY = 3  # units before them that are unlike the rest: an infinity, a NaN, and one more
 
 
 def flaws(name: str) -> tuple[str, ...]:
@@ -105,10 +104,6 @@ def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
         return 0, 0
     magnitude = stored & ((1 << 8 * kind.itemsize - 1) - 1)
     return int(np.count_nonzero(magnitude > mask)), int(np.count_nonzero(magnitude == mask))
-
-
-ZEROS = 3  # units at the end
-BODY = 3  # units before them that are unlike the rest: an infinity, a NaN, and one more
 
 
 def special(tensor: Tensor) -> tuple[bytes, int, int] | None:

@@ -1,7 +1,4 @@
-"""tensor_moments: mean, spread and extremes of each tensor of one checkpoint, over its finite elements, in float64.
-
-Merged step by step, so that a mean of a billion elements keeps its digits; null where a dtype has no single values.
-"""
+"""tensor_moments: mean, spread and extremes of each tensor of one checkpoint, over its finite elements, in float64."""
 
 import functools
 import math
@@ -23,7 +20,7 @@ DIGITS = 9  # that are kept; what lies behind depends on the order of summing
 
 @dataclass(slots=True)
 class Moments:
-    """What is known of the finite values so far; steps are merged by the formula of Chan, Golub and LeVeque (1979)."""
+    """What is known of the finite values so far; merged by Chan, Golub and LeVeque (1979), so that digits are kept."""
 
     tensor: Tensor
     codes: Mapping[str, Unpacked | None] = field(default_factory=dict)

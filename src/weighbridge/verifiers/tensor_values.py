@@ -85,7 +85,7 @@ def _of_old_rows(source: CheckpointView, candidate: CheckpointView, plan: Plan) 
     pairs = [(one, candidate.tensor(one.candidate)) for one in plan.pairings.values() if one.plain and one.shape]
     longer = [(one, new) for one, new in pairs if new.shape[1:] == one.shape[1:] and new.shape[:1] > one.shape[:1]]
     sizes: list[Json] = []
-    with contextlib.suppress(SubjectError):  # told where configurations are compared
+    with contextlib.suppress(SubjectError):  # reported where configurations are compared
         stated = [describe_model(view).model.fields for view in (source, candidate) if longer]
         sizes += [fields["vocab_size"].value for fields in stated if "vocab_size" in fields]
     longer = [(one, new) for one, new in longer if sizes == [one.shape[0], new.shape[0]]]

@@ -49,14 +49,11 @@ def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What a canary does to the last of a few tensors: `lay` returns the view overlaid, and what its row must have.
-
-    `fits` returns whether a tensor can be damaged, and `without` says that none can.
-    """
+    """What a canary does to the last of a few tensors: `lay` returns the view overlaid, and what its row must have."""
 
     name: str
-    fits: Callable[[Tensor], bool]
-    without: str
+    fits: Callable[[Tensor], bool]  # whether a tensor can be damaged
+    without: str  # that none can
     lay: Callable[[CheckpointView, Tensor], tuple[CheckpointView, Mapping[str, Any]]]
 
 

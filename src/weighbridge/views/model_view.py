@@ -75,11 +75,9 @@ class Factory:
             words = str(problem).lower()
             if ("cuda" in words or "nvidia" in words) and not has_cuda():
                 return None
-            what = f"the factory raised {type(problem).__name__}"
+            what, where = f"the factory raised {type(problem).__name__}", f"{self.place}:{self.function}"
             remedy = "call it from Python; --debug shows the traceback"
-            raise SubjectError(
-                "factory-raised", what, where=f"{self.place}:{self.function}", remedy=remedy
-            ) from problem
+            raise SubjectError("factory-raised", what, where=where, remedy=remedy) from problem
         finally:
             sys.path.remove(added)
 
@@ -158,21 +156,16 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelView:
-    """A model seen at its capture points. Runs are kept as traces, so that a cut or damaged view costs no second run.
-
-    `part` is how many of its sequences, and tokens of these, are looked at; `damage` lays a value over one point. As a
-    trusted run it rounds the factors of `products`, and has the weights that were taken under the name of `weights`.
-    Its inputs have the `form`, where that says anything, instead of its own.
-    """
+    """A model seen at its capture points. Its runs are kept as traces, so that a cut or damaged view costs no other."""
 
     spec: str
     source: Any = None
     trace: Trace | None = None
-    part: tuple[int, int] | None = None
-    damage: tuple[str, float] | None = None
-    products: Products = field(default_factory=dict)
-    weights: str = ""
-    form: Form = PLAIN
+    part: tuple[int, int] | None = None  # how many of its sequences, and tokens of these, are looked at
+    damage: tuple[str, float] | None = None  # a value over one point
+    products: Products = field(default_factory=dict)  # whose factors it rounds as a trusted run
+    weights: str = ""  # the name under which its weights were taken from a candidate
+    form: Form = PLAIN  # of its inputs, where that says anything, instead of its own
     runs: Runs = field(default_factory=Runs)
 
     def stack(self) -> Stack | Torch | Unmeasured:

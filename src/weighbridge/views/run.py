@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import itertools
 import re
@@ -13,19 +12,8 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import (
-    Basis,
-    Fields,
-    Origin,
-    SubjectError,
-    bare,
-    dataclass,
-    exists,
-    field,
-    is_folder,
-    local_path,
-    np,
-)
+from weighbridge.core import Basis, Fields, Origin, SubjectError, bare, dataclass, field, np, replace, table
+from weighbridge.core.local_files import exists, is_folder, local_path
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.book import Book, read_book
 from weighbridge.run_logs.formats.recognition import read_log
@@ -38,14 +26,7 @@ Names: TypeAlias = Mapping[str, str]
 SKIPPED, IDLE, FINITE, GRAD_NORM = "skipped", "idle_update", "gradients_finite", "grad_norm"
 IS_OUT, IS_KNOWN = (bytes(state in states for state in range(256)) for states in ((NOT_OWED,), (NOT_OWED, NUMBER)))
 _MAX_STEP = 2.0**53
-# What is one number throughout by its nature: a fact of a run, and no column of it.
-CONSTANT = frozenset({
-    "max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples",
-    "train_samples", "preemption_count", "world_size", "seed", "epoch_num", "train/clip_range", "train/clip_fraction",
-    "global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale", "number of skipped iterations",
-    "number of nan iterations", "vocab", "vocab_size", "index", "power.limit",
-})  # fmt: skip
-# And so may be a whole number of something, such as detectron2's samples an image, and a bound that a script sets.
+# One number throughout may be a whole number of something, such as detectron2's samples an image, and a script's bound.
 COUNT = re.compile(r"(?:.*/)?num_\w+")
 SETTING = re.compile(r"(?:.*[_/])?(?:thresh|threshold|coef|coeff)|(?:.*/)?target_(?!\w*_share)\w+")
 # The Trainer prints seconds to four decimals: of an evaluation in less than a millisecond they are always the same.
@@ -176,7 +157,7 @@ class RunView:
         for name, picked in cells.items():
             picked.add_rows(self.dense(name), rows)
         texts = {name: {at: of[row] for at, row in enumerate(rows) if row in of} for name, of in self.stated.items()}
-        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={}, stated=texts)
+        return replace(self, rows=len(rows), cells=cells, overlay={}, stated=texts)
 
     def first(self, rows: int) -> RunView:
         """Return the view of so many rows at the beginning, and of the events up to the step of the last of them."""
@@ -184,15 +165,15 @@ class RunView:
         reached = max(cells[STEP].numbers(), default=-1.0)
         events = tuple(one for one in self.events if type(at := one.get(STEP)) is not int or at <= reached)
         texts = {name: {row: text for row, text in of.items() if row < rows} for name, of in self.stated.items()}
-        return dataclasses.replace(self, rows=rows, cells=cells, events=events, stated=texts)
+        return replace(self, rows=rows, cells=cells, events=events, stated=texts)
 
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
         """Return the view with another number, or a missing cell (None), over one cell."""
-        return dataclasses.replace(self, overlay={**self.overlay, (row, column): value})
+        return replace(self, overlay={**self.overlay, (row, column): value})
 
     def with_events(self, events: Sequence[Fields]) -> RunView:
         """Return the view with other events."""
-        return dataclasses.replace(self, events=tuple(events))
+        return replace(self, events=tuple(events))
 
     def digest(self) -> Mapping[str, str]:
         """Return the SHA-256 of every file that was read, by its name."""
@@ -209,9 +190,7 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     return view_of(read_log(path, digests, lines), path, digests, columns, units)
 
 
-def view_of(
-    log: log_table.Log, path: Path, digests: Mapping[str, str], columns: Names | None, units: Names | None
-) -> RunView:
+def view_of(log: log_table.Log, path: Path, digests: Names, columns: Names | None, units: Names | None) -> RunView:
     """Return the view of a log that was read, or that is being followed."""
     scaled = scales(log, path, columns, units)
     names = {name: logged for name, (logged, _) in scaled.items()}
@@ -279,7 +258,7 @@ def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
 
 
 def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Names | None = None) -> RunView:
-    """Open the ranks of one run at once; what is told of the run as a whole, the first of them tells."""
+    """Open the ranks of one run at once; what is said of the run as a whole, the first of them says."""
     return of_ranks(folders, tuple(open_run(folder, columns, units) for folder in folders))
 
 
@@ -302,12 +281,12 @@ def open_rank(folder: Path, columns: Names | None = None, units: Names | None = 
 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     """Return what columns say that are constant by nature, and drop these; a contract keeps one by its name."""
-    facts: dict[str, Any] = {}
-    maybe = (name for name in cells if name in CONSTANT or any(one.fullmatch(name) for one in (COUNT, QUICK, SETTING)))
+    facts, constant = dict[str, Any](), table("views/constant_columns")
+    maybe = (name for name in cells if name in constant or any(one.fullmatch(name) for one in (COUNT, QUICK, SETTING)))
     for name in [name for name in maybe if name not in given]:
         numbers = set(cells[name].numbers())
         number = next(iter(numbers), 0.0)
-        natural = name in CONSTANT or bool(SETTING.fullmatch(name)) or number.is_integer()
+        natural = name in constant or bool(SETTING.fullmatch(name)) or number.is_integer()
         natural = number < MILLISECOND if QUICK.fullmatch(name) else natural
         if len(numbers) == 1 and UNREADABLE not in cells[name].state and natural:
             facts[name] = int(number) if number.is_integer() else number
