@@ -95,12 +95,12 @@ def test_the_title_of_a_fail_does_not_claim_what_its_gate_promises(tmp_path: Pat
     assert "\n## The import keeps every dtype\n" in drafted(sealed(tmp_path))
 
 
-def test_a_correction_has_another_id_than_what_it_refutes_on_the_same_day(tmp_path: Path) -> None:
+def test_a_section_has_another_id_than_what_landed_or_what_it_refutes_on_the_same_day(tmp_path: Path) -> None:
     bundle, id_ = sealed(tmp_path), f"A-{drafts.NOON:%Y%m%d}-same"
     for taken, refutes, wanted in (
         ((id_,), (id_,), f"{id_}-2"),
         ((id_, f"{id_}-2"), (f"{id_}-2",), f"{id_}-3"),
-        ((id_,), (), id_),
+        ((id_,), (), f"{id_}-2"),
         ((), (id_,), id_),
     ):
         notes = AuthorNotes(at=drafts.NOON, title="Same", landed=taken, refutes=refutes)
