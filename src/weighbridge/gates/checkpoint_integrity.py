@@ -31,12 +31,9 @@ FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size"
 BLOCKED = ("not-decoded", "nothing-read")
 SPARED = {"all-zero": "may_be_zero", "not-decoded": "may_be_undecoded", "zero-tail": "may_end_in_zeros"}
 _in_tensors = Breaks(
-    need="tensors",
-    row=TensorHealth,
-    blocked=BLOCKED,
-    why="every tensor is allowed to",
+    need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to",
     spares=lambda row, limits, code: code in SPARED and listed(row.name, getattr(limits, SPARED[code])),
-)
+)  # fmt: skip
 TOO_MANY = _in_tensors.beyond(
     ("NaN", "not-finite", lambda _, __, many: {"nan": many, "infinite": 0}),
     ("infinities", "not-finite", lambda _, __, many: {"nan": 0, "infinite": many}),
@@ -146,17 +143,13 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
 ZEROS: dict[str, Any] = {"all_zero": True, "constant": True, "elements": 4}
 WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
 _in_files = Breaks(
-    need="files",
-    row=FileStructure,
-    why="every file is allowed to, or not in these places",
+    need="files", row=FileStructure, why="every file is allowed to, or not in these places",
     spares=lambda row, limits, code: code == "beside" and listed(row.name.partition(" ")[2], limits.may_lie_beside),
-)
+)  # fmt: skip
 _in_claims = Breaks(
-    need="claims",
-    row=OwnClaim,
-    why="all may disagree",
+    need="claims", row=OwnClaim, why="all may disagree",
     spares=lambda row, limits, _: listed(row.name, limits.may_disagree),
-)
+)  # fmt: skip
 
 
 def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None:
@@ -165,17 +158,13 @@ def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None
 
 
 KIND = Kind(
-    name="checkpoint-integrity",
-    version=5,
-    roles={"candidate": SubjectKind.CHECKPOINT},
+    name="checkpoint-integrity", version=5, roles={"candidate": SubjectKind.CHECKPOINT},
     needs={
         "tensors": Need("tensor_health", of=("candidate",)),
         "files": Need("file_structure", of=("candidate",)),
         "claims": Need("own_claims", of=("candidate",)),
     },
-    limits=Limits,
-    codes=codes(*FAILS, blocked=BLOCKED),
-    judge=ClauseJudge(clauses, figures, by_place=True),
+    limits=Limits, codes=codes(*FAILS, blocked=BLOCKED), judge=ClauseJudge(clauses, figures, by_place=True),
     mutations=(
         _in_tensors("a matrix zeroed", "all-zero", **ZEROS, shape=(2, 2)),
         _in_tensors("a matrix of one head zeroed", "all-zero", **ZEROS, shape=(1, 2, 2)),
@@ -190,4 +179,4 @@ KIND = Kind(
         _in_tensors("values that nobody decodes", "not-decoded", nan=None, infinite=None),
         _in_tensors.only("every tensor empty", "nothing-read", lambda *_: {"elements": 0}, "no tensors"),
     ),
-)
+)  # fmt: skip

@@ -69,12 +69,9 @@ def check(limits: Any, _measure: object) -> list[str]:
 
 
 KIND: Kind[Any] = Kind(
-    name="tensor-statistics",
-    version=3,
-    roles={"candidate": SubjectKind.CHECKPOINT},
+    name="tensor-statistics", version=3, roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"moments": Need("tensor_moments", of=("candidate",))},
     limits=settings(bounds=(tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up"))),
     codes=codes("below", "above", blocked=("not-measured", "names-nothing")),
-    judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
-    check=check,
-)
+    judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}), check=check,
+)  # fmt: skip

@@ -139,10 +139,7 @@ def _is_clip(row: StepColumn, value: float) -> bool:
 
 
 def is_rounding(length: int, moves: float, samples: int, chance: float = BY_CHANCE) -> bool:
-    """Return whether numbers that move by so many units of their resolution may repeat so often among so many.
-
-    `chance` is how often they may be expected to, at least, in all of the samples.
-    """
+    """Return whether a repeat this long, of numbers that move by so many units, is expected `chance` times or more."""
     return moves <= MOST_ROUNDED or math.log(max(samples, 1)) - (length - 1) * math.log1p(moves) >= math.log(chance)
 
 

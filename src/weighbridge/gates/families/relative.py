@@ -56,13 +56,10 @@ def reference(evidence: Evidence) -> list[Series]:
 
 
 def beside(one: Series, steps: Sequence[int], *, latest: bool) -> Sequence[float]:
-    """Return a series at these steps, NaN where it has none; the `latest` sample stands for the steps after it.
-
-    What comes before the first one is compared with that: some evaluate before they train.
-    """
+    """Return a series at these steps, NaN where it has none; the `latest` sample stands for the steps after it."""
     known = dict(zip(one.step, one.value, strict=True))
     if latest and known:
-        there = sorted(known)
+        there = sorted(known)  # some evaluate before they train: the first sample stands for the steps before it, too
         steps = [there[max(bisect.bisect_right(there, step) - 1, 0)] for step in steps]
     return [known.get(step, math.nan) for step in steps]
 

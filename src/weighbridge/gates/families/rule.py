@@ -202,14 +202,9 @@ class Rule(BoundedFigure):
         blocked = dict.fromkeys(("too-few-samples", *self.relative.codes), Outcome.BLOCKED)
         baseline = ("baseline",) if any("baseline" in need.of for need in self.relative.needs.values()) else ()
         return Kind(
-            name=self.name,
-            version=self.version,
-            roles=dict.fromkeys(("run", *baseline), SubjectKind.RUN),
-            needs={
-                SAMPLES: Need("step_series", of=("run",), options=("column",)),
-                COLUMNS: Need("step_columns", of=("run",)),
-                **self.relative.needs,
-            },
+            name=self.name, version=self.version, roles=dict.fromkeys(("run", *baseline), SubjectKind.RUN),
+            needs={SAMPLES: Need("step_series", of=("run",), options=("column",)),
+                   COLUMNS: Need("step_columns", of=("run",)), **self.relative.needs},
             limits=self.limits(moved, self.place, **more),
             measure=settings(column=(str, Doc(self.means), self.column)),
             codes={
@@ -223,13 +218,9 @@ class Rule(BoundedFigure):
             mutations=(*(mutation for one in self.guards for mutation in one.mutations), *self.relative.mutations),
             columns=lambda _limits, measure: (measure.column,),
             families=tuple(dict.fromkeys(filter(None, (*(one.family for one in self.guards), self.relative.family)))),
-            check=self.check,
-            cut=self._cut,
-            window=lambda limits, _: self._steps(limits),
-            figure=self.figure,
-            final=self._final,
-            tripwire=self._tripwire,
-        )
+            check=self.check, cut=self._cut, window=lambda limits, _: self._steps(limits), figure=self.figure,
+            final=self._final, tripwire=self._tripwire,
+        )  # fmt: skip
 
     @property
     def _final(self) -> tuple[str, ...]:

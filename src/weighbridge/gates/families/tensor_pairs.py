@@ -77,17 +77,14 @@ def kind_of_pairs(
     """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
     options = ("headers", "map", "names", "rename", "make")
     return Kind(
-        name=name,
-        roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
+        name=name, roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
         needs={
             "pairs": Need("tensor_values", of=SIDES, options=options),
             "beside": Need("files_beside", of=SIDES, optional=True),
         },
-        measure=Look,
-        codes=kind.codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
-        mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)),
-        **more,
-    )
+        measure=Look, codes=kind.codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
+        mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)), **more,
+    )  # fmt: skip
 
 
 NOT_READ = "not-read"
