@@ -5,7 +5,7 @@ What a reader refuses (extents that overlap, leave a hole, end too soon) is an u
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
@@ -20,6 +20,9 @@ REPEATED = (
     *("*embed_out.weight", "*embed_in.weight", "*word_embeddings.weight", "*decoder.weight", "*decoder.bias"),
     *("*predictions.bias", "*inv_freq", "*attn.bias", "*attention.bias", "*mask*", "*position_ids"),
 )
+
+
+Globs: TypeAlias = tuple[str, ...]
 
 
 def _ending(zeros: int, row: int) -> Fields:
@@ -54,23 +57,19 @@ class Limits:
         int, Doc("NaN and infinities in one tensor", ge=0, le=10**12, must="at most", moves=TOO_MANY)
     ] = 0
     zero_tail_below_bytes: Annotated[int, Doc(TAIL, unit="bytes", gt=0, le=10**12, must="below", moves=CUT)] = 4096
-    may_end_in_zeros: Annotated[tuple[str, ...], Doc("globs of tensors that may end in zeros", tight="down")] = ()
-    may_be_zero: Annotated[tuple[str, ...], Doc("globs of matrices that may be all zero", tight="down")] = ()
+    may_end_in_zeros: Annotated[Globs, Doc("globs of tensors that may end in zeros", tight="down")] = ()
+    may_be_zero: Annotated[Globs, Doc("globs of matrices that may be all zero", tight="down")] = ()
     may_repeat: Annotated[
-        tuple[str, ...], Doc("globs of tensors that may hold the same bytes, both of them named", tight="down")
+        Globs, Doc("globs of tensors that may hold the same bytes, both of them named", tight="down")
     ] = REPEATED
-    may_be_undecoded: Annotated[
-        tuple[str, ...], Doc("globs of tensors whose values need not be decoded", tight="down")
-    ] = ()
-    may_lie_beside: Annotated[tuple[str, ...], Doc("globs of files that may lie beside it", tight="down")] = ()
+    may_be_undecoded: Annotated[Globs, Doc("globs of tensors whose values need not be decoded", tight="down")] = ()
+    may_lie_beside: Annotated[Globs, Doc("globs of files that may lie beside it", tight="down")] = ()
     may_disagree: Annotated[
-        tuple[str, ...], Doc("globs of files, lists of layers and codes that may not be as they are said", tight="down")
+        Globs, Doc("globs of files, lists of layers and codes that may not be as they are said", tight="down")
     ] = ()
 
 
-def _each(
-    need: str, row: type[Any], code: str, broken: Callable[[Any], Any], exempt: tuple[str, ...] = ()
-) -> Each[Any]:
+def _each(need: str, row: type[Any], code: str, broken: Callable[[Any], Any], exempt: Globs = ()) -> Each[Any]:
     def seen(one: Any) -> Fields | None:
         wrong = one.wrong_checksums if isinstance(one, FileStructure) else ()
         counted = {"wrong": len(wrong), "first": plain(wrong[0])} if wrong else {}
@@ -83,7 +82,7 @@ def _each(
 _tensor, _file = partial(_each, "tensors", TensorHealth), partial(_each, "files", FileStructure)
 
 
-def _claim(code: str, exempt: tuple[str, ...]) -> Each[Any]:
+def _claim(code: str, exempt: Globs) -> Each[Any]:
     return _each("claims", OwnClaim, code, lambda row: row.about == code and row.wrong, exempt)
 
 

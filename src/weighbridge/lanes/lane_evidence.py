@@ -184,9 +184,7 @@ class LaneEvidence:
         of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
         unlike = Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
         demanded = came is not Outcome.FAIL and accepts and accepts.origin  # a FAIL of any origin counts
-        mine = [
-            one for name, one in self._files(bundle, asked.instance).items() if name in asked.gate.subjects.values()
-        ]
+        mine = [of for name, of in self._files(bundle, asked.instance).items() if name in asked.gate.subjects.values()]
         of = "; ".join(
             f"{one.name} {_listed({at: f'sha256 {by[:12]}' for at, by in one.digests.items()})}" for one in mine
         )

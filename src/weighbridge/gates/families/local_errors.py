@@ -244,9 +244,8 @@ def _weights(name: str, code: str, place: str, why: str, **fields: Any) -> Mutat
 
 
 def _unlike(name: str, whole: float, row: float) -> Mutation[Limits]:
-    return _weights(
-        name, "weights-unlike", "matrix", "no point is compared", taken=(Taken(name="matrix", all=whole, row=row),)
-    )
+    taken = Taken(name="matrix", all=whole, row=row)
+    return _weights(name, "weights-unlike", "matrix", "no point is compared", taken=(taken,))
 
 
 def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None:

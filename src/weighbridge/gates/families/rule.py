@@ -164,9 +164,8 @@ class RunningRule:
             self.enough = self.figure.samples(of, self.limits) >= self.needed
         if not self.enough or found is None or HOLDS[self.must](found, self.bound):
             return None
-        return Offence(
-            place=self.column, code=self.codes[0], figures={"step": step, "value": found, "bound": self.bound}
-        )
+        figures = {"step": step, "value": found, "bound": self.bound}
+        return Offence(place=self.column, code=self.codes[0], figures=figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
