@@ -158,11 +158,8 @@ def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None
 
 KIND = Kind(
     name="checkpoint-integrity", version=5, roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={
-        "tensors": Need("tensor_health", of=("candidate",)),
-        "files": Need("file_structure", of=("candidate",)),
-        "claims": Need("own_claims", of=("candidate",)),
-    },
+    needs={"tensors": Need("tensor_health", of=("candidate",)), "files": Need("file_structure", of=("candidate",)),
+           "claims": Need("own_claims", of=("candidate",))},
     limits=Limits, codes=codes(*FAILS, blocked=BLOCKED), judge=ClauseJudge(clauses, figures, by_place=True),
     mutations=(
         _in_tensors("a matrix zeroed", "all-zero", **ZEROS, shape=(2, 2)),

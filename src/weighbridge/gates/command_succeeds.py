@@ -1,7 +1,4 @@
-"""command-succeeds: does a command, with each list of arguments, end, say and leave what it must?
-
-A promise that a program keeps about itself: its exit code, its words, the fields of its JSON, its files.
-"""
+"""command-succeeds: does a command, with each list of arguments, end, say and leave what it must?"""
 
 import copy
 import json
@@ -275,14 +272,11 @@ def _first_or_last(name: str, code: str, change: Callable[[Case, CommandRun, int
 
 KIND = Kind(
     name="command-succeeds", version=2, roles={"command": SubjectKind.COMMAND},
-    needs={
-        RUNS: Need("command_runs", of=("command",), options=("timeout_s", "hide_accelerators"), of_limits=_arguments)
-    },
+    needs={RUNS: Need("command_runs", of=("command",), options=("timeout_s", "hide_accelerators"),
+                      of_limits=_arguments)},
     limits=Limits, measure=Measure,
-    codes=codes(
-        *("stopped", "wrong-exit", "too-late", "forbidden-output", "wrong-output", "wrong-json", "not-left"),
-        blocked=BLOCKED,
-    ),
+    codes=codes("stopped", "wrong-exit", "too-late", "forbidden-output", "wrong-output", "wrong-json", "not-left",
+                blocked=BLOCKED),
     judge=ClauseJudge(clauses, figures=_figures), check=check,
     mutations=(
         _breaks("killed by a signal", "wrong-exit", exit_code=-11),

@@ -233,9 +233,8 @@ _in_tensors = Breaks(need="tensors", row=TensorHealth)
 KIND = kind.Kind(
     name="tensor-coverage", version=4, roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=FILE), "facts": Need("facts", of=FILE, optional=True)}, limits=Limits,
-    codes=kind.codes(
-        "missing", "empty", "untied", "extra", "dtype", "count", "stated", blocked=("nothing-there", "not-stated")
-    ),
+    codes=kind.codes("missing", "empty", "untied", "extra", "dtype", "count", "stated",
+                     blocked=("nothing-there", "not-stated")),
     judge=judge,
     mutations=(
         Mutation("dropped", "missing", _dropped),

@@ -189,7 +189,7 @@ class Recorder:
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
         asked = time.perf_counter()
-        found = residency.on_host(cells)  # NaN of a channel: only the device knew that it cannot be told
+        found = residency.on_host(cells)  # NaN of a channel: only the device knew that it cannot be known
         now = time.perf_counter(), time.process_time()
         on_device = isinstance(loss, torch.Tensor) and not loss.is_cpu
         waited = now[0] - asked if on_device else 0.0  # for the training that was handed to it

@@ -156,9 +156,9 @@ def recurring(row: StepColumn) -> Recurrence | None:
     return one if math.log(row.finite) + chance < math.log(BY_CHANCE) else None
 
 
-def too_quick(row: StepColumn, share: float = QUICK_SHARE) -> QuickSteps | None:
+def too_quick(row: StepColumn) -> QuickSteps | None:
     """Return the steps that took less than a share of what every other step took."""
-    return row.quick if row.quick is not None and row.quick.below_ms < share * row.quick.above_ms else None
+    return row.quick if row.quick is not None and row.quick.below_ms < QUICK_SHARE * row.quick.above_ms else None
 
 
 def tells_speed(column: str, columns: Collection[str]) -> bool:

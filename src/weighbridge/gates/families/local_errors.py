@@ -290,16 +290,9 @@ def _rounded_less(evidence: Evidence, _limits: Limits, _places: tuple[str, ...])
     return Mutated(with_rows(evidence, "points", changed))
 
 
-NO_ERRORS = {
-    "was never computed": None,
-    "is not a number": math.nan,
-    "has no bound": math.inf,
-    "lies below zero": -5e-324,
-}
-
-
 def _no_error(column: str, code: str, who: str) -> Iterator[Mutation[Limits]]:
-    for what, value in NO_ERRORS.items():
+    none = {"was never computed": None, "is not a number": math.nan, "has no bound": math.inf}
+    for what, value in {**none, "lies below zero": -5e-324}.items():
         for of in ("all", "token", "channel"):
 
             def change(row: ForwardError, _limits: Limits, of: str = of, value: Any = value) -> Fields | None:

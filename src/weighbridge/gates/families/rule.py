@@ -206,14 +206,10 @@ class Rule(BoundedFigure):
                    COLUMNS: Need("step_columns", of=("run",)), **self.relative.needs},
             limits=self.limits(moved, self.place, **more),
             measure=settings(column=(str, Doc(self.means), self.column)),
-            codes={
-                self.code: Outcome.FAIL,
-                **blocked,
-                **{code: outcome for one in self.guards for code, outcome in one.codes.items()},
-            },
-            judge=ClauseJudge(
-                lambda given: (*(clause for one in self.guards for clause in one.clauses(given)), *self._clauses(given))
-            ),
+            codes={self.code: Outcome.FAIL, **blocked,
+                   **{code: outcome for one in self.guards for code, outcome in one.codes.items()}},
+            judge=ClauseJudge(lambda given: (
+                *(clause for one in self.guards for clause in one.clauses(given)), *self._clauses(given))),
             mutations=(*(mutation for one in self.guards for mutation in one.mutations), *self.relative.mutations),
             columns=lambda _limits, measure: (measure.column,),
             families=tuple(dict.fromkeys(filter(None, (*(one.family for one in self.guards), self.relative.family)))),

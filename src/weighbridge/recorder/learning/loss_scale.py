@@ -17,8 +17,8 @@ ROWS = 64  # looked at of each pass
 SURE = 0.01  # a target that is more probable than 1 minus this has too little gradient to tell its scale
 CLOSE = 0.005  # of the scale: how far rows, and entries beside the target, may be off it
 AGREEING = 0.9  # of the rows
-UNEVEN = 1e-3  # of the mean probability: else smoothing cannot be told from a scale
-VARYING = 0.05  # of the mean: else a loss of probabilities cannot be told from one of their logarithms
+UNEVEN = 1e-3  # of the mean probability: else smoothing looks like a scale
+VARYING = 0.05  # of the mean: else a loss of probabilities looks like one of their logarithms
 IGNORED = -100  # by cross_entropy
 WIDE = 2**22  # entries that are made float32 at once
 
