@@ -35,7 +35,7 @@ EVERY = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing tried: what, and what was wrong with it; nothing when it held. `skipped` says why it was not tried."""
+    """One thing tried: what, and what was wrong with it, if anything. `skipped` says why it was not tried."""
 
     name: str
     wrong: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ def _of_card(cls: type[C], path: Path, check: Callable[[C], Iterator[Check]]) ->
 
 
 def _brought(table: Brought[Any]) -> Iterator[Path]:
-    """Yield the cards that lie beside what other packages bring; a package without them is told by `plugin_checks`."""
+    """Yield the cards that lie beside what other packages bring; `plugin_checks` names a package without them."""
     for name in table:
         with contextlib.suppress(PluginError):
             yield table.beside(name, f"{name}.yaml")
@@ -189,7 +189,7 @@ def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
         yield Check(name=card.quantity, wrong=(f"no verifier measures {card.quantity!r} of {list(card.subjects)}",))
         return
     words = {word: getattr(card, word) for word in ("measures", "method", "pitfalls", "canary", "specimens")}
-    # Words alone are no check that held: a card whose specimens were all skipped showed nothing.
+    # Words alone are no check that passed: a card whose specimens were all skipped showed nothing.
     if unwritten := tuple(_unwritten(words)):
         yield Check(name=f"{card.quantity}: every word is written", wrong=unwritten)
     for specimen in card.specimens:
@@ -248,7 +248,7 @@ def _subset(expected: Any, found: Any, at: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One judgement that must come out as told: the limits, the evidence by need, the outcome and its words."""
+    """One judgement that must come out as written: the limits, the evidence by need, the outcome and its words."""
 
     name: str
     limits: Any

@@ -21,7 +21,7 @@ def call_of(batch: object) -> Call:
 
 
 def cut(call: Call, rows: int = WHOLE, positions: int = WHOLE) -> Call | None:
-    """Return copies of the first rows and positions, None where these cannot be told apart or it is not of tensors.
+    """Return copies of the first rows and positions, None where these are not known or it is not of tensors.
 
     Positions are cut of tokens alone. The whole of what is of tensors, numbers and texts can always be copied.
     """

@@ -74,7 +74,7 @@ def drilled(drill: Drill, folder: Path, show: Callable[[str], None]) -> Iterator
 
 
 def _page(judged: ContractResult, arm: Arm, folder: Path) -> Path | None:
-    """Draw what an arm came to, beside the arm that it is held against; nothing where the page's library is missing."""
+    """Draw what an arm came to, beside the one that it is compared with; None where the page's library is missing."""
     from weighbridge.page.one_file import page
     from weighbridge.page.sources import sources
 

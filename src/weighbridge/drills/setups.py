@@ -62,7 +62,7 @@ class Drill:
     title: str
     teaches: str
     arms: tuple[Arm, ...]
-    ranked: bool = False  # by how far each arm's loss rises above the one that it is held against, from the knock on
+    ranked: bool = False  # by how far each arm's loss rises above the one that it is compared with, from the knock on
 
 
 def differing(one: Setup, other: Setup) -> dict[str, tuple[Any, Any]]:
@@ -91,7 +91,7 @@ def named(word: str) -> Drill:
 
 
 def drill_of(row: Mapping[str, Any]) -> Drill:
-    """Return a drill as its row describes it; refuse one whose runs differ from what they are held against by two."""
+    """Return a drill as its row describes it; refuse one whose runs differ from what they are compared with by two."""
     name, first = row["name"], Setup(**row.get("setup", {}))
     made = {BASE: Arm(name=BASE, setup=first, **row.get("baseline", {}))}
     for given in row["arms"]:

@@ -129,7 +129,7 @@ def model_of(setup: Setup) -> nn.Module:
 
 
 def train(folder: Path, setup: Setup, declared: Setup) -> None:
-    """Train a run into a folder, beside the learning rate that the run which it is held against was meant to have."""
+    """Train a run into a folder, beside the learning rate that the run beside it was meant to have."""
     torch.manual_seed(setup.seed)
     torch.set_num_threads(1)
     model = model_of(setup).to(getattr(torch, setup.dtype))

@@ -182,9 +182,7 @@ def open_bundle(
     return read(anchor=anchor, statement=stated, files=files, problems=problems)
 
 
-def _stated(
-    data: bytes, named: re.Match[str] | None, given: str = "", recorded: Collection[str] = ()
-) -> tuple[Predicate, str]:
+def _stated(data: bytes, named: re.Match[str] | None, given: str, recorded: Collection[str]) -> tuple[Predicate, str]:
     """Read a statement; return it, and what but its folder's name vouches for its id, "" for nothing."""
     found, anchor = sha256(data), ""
     for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
@@ -215,7 +213,7 @@ def read_statement(path: Path) -> tuple[str, Predicate]:
         remedy = "name it as it was sealed, DATE-CONTRACT-ID12, or take it out of the folder"
         raise BundleError("not-a-bundle", "is a link" if named else "is no bundle's name", remedy=remedy)
     data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
-    return sha256(data), _stated(data, named)[0]
+    return sha256(data), _stated(data, named, "", ())[0]
 
 
 def folder_name(stated: Predicate, found: str) -> str:

@@ -125,9 +125,7 @@ def to_bytes(predicate: Predicate) -> bytes:
     return dumps(of(predicate.subjects, PREDICATE_TYPE, plain(predicate), sealed=True))
 
 
-def of(
-    subjects: Iterable[BoundSubject], predicate_type: str, predicate: Json, *, sealed: bool = False
-) -> dict[str, Json]:
+def of(subjects: Iterable[BoundSubject], type_: str, predicate: Json, *, sealed: bool = False) -> dict[str, Json]:
     """Return a statement about every file of some subjects, as in-toto describes them, of what each counts as now."""
     resources: list[Json] = []
     for one in subjects:
@@ -136,7 +134,7 @@ def of(
         notes = about | ({"tensorRoot": one.tensor_root} if one.tensor_root else {})
         for name, digest in sorted(one.digests.items()):
             resources.append({"name": name, "digest": {"sha256": digest}, "annotations": notes})
-    return {"_type": TYPE, "predicateType": predicate_type, "subject": resources, "predicate": predicate}
+    return {"_type": TYPE, "predicateType": type_, "subject": resources, "predicate": predicate}
 
 
 def from_bytes(data: bytes) -> Predicate:

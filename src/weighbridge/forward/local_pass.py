@@ -26,10 +26,7 @@ SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distance:
-    """How far values lie from what was made of the values before them, over what is finite on both sides.
-
-    Relative L2 over all, over the worst token and over the worst channel; None where the truth is all zeros.
-    """
+    """The relative L2 from what was made of the values before, over what is finite; None where the truth is zeros."""
 
     all: float | None = None
     token: float | None = None

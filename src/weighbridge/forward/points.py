@@ -197,10 +197,7 @@ def visited(
 
 @contextmanager
 def attending(module: torch.nn.Module, attend: Callable[..., Any]) -> Iterator[bool]:
-    """Call `attend` inside the block where a part of a module attends, and yield whether it can be seen at all.
-
-    It is given the part's path, the function that was chosen by the interface of Transformers, and all that this gets.
-    """
+    """Call `attend(path, function, …)` for the function of each part that attends; yield whether any can be seen."""
     functions: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
     if functions is None or not hasattr(functions, "get_interface"):
         yield False

@@ -18,7 +18,7 @@ from weighbridge.forward.trace_file import PRODUCTS
 from weighbridge.forward.widened import listening, passes_of
 
 Products: TypeAlias = Mapping[str, str]  # glob of module paths → rounding; the longest glob that fits counts
-AUTOCAST = "autocast_"  # of PyTorch: what it makes is held so, too
+AUTOCAST = "autocast_"  # of PyTorch: what it makes is stored so, too
 PLAIN = "float32"
 FEW_GLOBS = 4  # that are named one by one
 PARTS = 8  # partial sums of a product, each rounded, and so is what they come to one after another

@@ -111,15 +111,12 @@ def span_of(marked: Sequence[bool], share: float = 1.0) -> Span | None:
 
 
 def extent_of(tokens: torch.Tensor, channels: torch.Tensor, levels: tuple[float, float], u: float) -> Extent | None:
-    """Return where relative errors by token `[sequences, tokens]` and by channel stand out from a trusted run's worst.
-
-    Where all does, and those near the largest hold nearly all of the error, it is they.
-    """
+    """Return where errors by token `[sequences, tokens]` and by channel stand out from a trusted run's worst."""
     floors = [STANDS_OUT * max(level, u) for level in levels]
     found = _above(tokens, channels, floors[0], floors[1])
     if found is None or found.tokens.count < found.tokens.of or found.channels.count < found.channels.of:
         return found
-    # Of values of all sizes, no order is chance.
+    # All stand out: it is those near the largest, if they hold nearly all. Of values of all sizes, no order is chance.
     peaks = [max(PEAK * float(one.max()), floor) for one, floor in zip((tokens, channels), floors, strict=True)]
     narrow = _above(tokens, channels, peaks[0], peaks[1])
     ordered = narrow and all(one.wide and one.share >= NEARLY_ALL for one in (narrow.tokens, narrow.channels))

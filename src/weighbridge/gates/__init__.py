@@ -1,7 +1,4 @@
-"""The gate kinds, a module or a row of a module each: a reader of a contract finds the code by the kind's name.
-
-Each is imported when it is first asked for. Other packages bring kinds by entry points.
-"""
+"""The gate kinds, a module or a row of one each, imported when first asked for; other packages bring more of them."""
 
 from collections.abc import Mapping
 from typing import Any

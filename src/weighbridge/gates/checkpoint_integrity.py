@@ -5,7 +5,7 @@ What a reader refuses (extents that overlap, leave a hole, end too soon) is an u
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
@@ -22,6 +22,9 @@ REPEATED = (
 )
 
 
+Globs: TypeAlias = tuple[str, ...]
+
+
 def _ending(zeros: int, row: int) -> Fields:
     return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row}
 
@@ -31,12 +34,9 @@ FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size"
 BLOCKED = ("not-decoded", "nothing-read")
 SPARED = {"all-zero": "may_be_zero", "not-decoded": "may_be_undecoded", "zero-tail": "may_end_in_zeros"}
 _in_tensors = Breaks(
-    need="tensors",
-    row=TensorHealth,
-    blocked=BLOCKED,
-    why="every tensor is allowed to",
+    need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to",
     spares=lambda row, limits, code: code in SPARED and listed(row.name, getattr(limits, SPARED[code])),
-)
+)  # fmt: skip
 TOO_MANY = _in_tensors.beyond(
     ("NaN", "not-finite", lambda _, __, many: {"nan": many, "infinite": 0}),
     ("infinities", "not-finite", lambda _, __, many: {"nan": 0, "infinite": many}),
@@ -57,23 +57,19 @@ class Limits:
         int, Doc("NaN and infinities in one tensor", ge=0, le=10**12, must="at most", moves=TOO_MANY)
     ] = 0
     zero_tail_below_bytes: Annotated[int, Doc(TAIL, unit="bytes", gt=0, le=10**12, must="below", moves=CUT)] = 4096
-    may_end_in_zeros: Annotated[tuple[str, ...], Doc("globs of tensors that may end in zeros", tight="down")] = ()
-    may_be_zero: Annotated[tuple[str, ...], Doc("globs of matrices that may be all zero", tight="down")] = ()
+    may_end_in_zeros: Annotated[Globs, Doc("globs of tensors that may end in zeros", tight="down")] = ()
+    may_be_zero: Annotated[Globs, Doc("globs of matrices that may be all zero", tight="down")] = ()
     may_repeat: Annotated[
-        tuple[str, ...], Doc("globs of tensors that may hold the same bytes, both of them named", tight="down")
+        Globs, Doc("globs of tensors that may hold the same bytes, both of them named", tight="down")
     ] = REPEATED
-    may_be_undecoded: Annotated[
-        tuple[str, ...], Doc("globs of tensors whose values need not be decoded", tight="down")
-    ] = ()
-    may_lie_beside: Annotated[tuple[str, ...], Doc("globs of files that may lie beside it", tight="down")] = ()
+    may_be_undecoded: Annotated[Globs, Doc("globs of tensors whose values need not be decoded", tight="down")] = ()
+    may_lie_beside: Annotated[Globs, Doc("globs of files that may lie beside it", tight="down")] = ()
     may_disagree: Annotated[
-        tuple[str, ...], Doc("globs of files, lists of layers and codes that may not be as they are said", tight="down")
+        Globs, Doc("globs of files, lists of layers and codes that may not be as they are said", tight="down")
     ] = ()
 
 
-def _each(
-    need: str, row: type[Any], code: str, broken: Callable[[Any], Any], exempt: tuple[str, ...] = ()
-) -> Each[Any]:
+def _each(need: str, row: type[Any], code: str, broken: Callable[[Any], Any], exempt: Globs = ()) -> Each[Any]:
     def seen(one: Any) -> Fields | None:
         wrong = one.wrong_checksums if isinstance(one, FileStructure) else ()
         counted = {"wrong": len(wrong), "first": plain(wrong[0])} if wrong else {}
@@ -86,7 +82,7 @@ def _each(
 _tensor, _file = partial(_each, "tensors", TensorHealth), partial(_each, "files", FileStructure)
 
 
-def _claim(code: str, exempt: tuple[str, ...]) -> Each[Any]:
+def _claim(code: str, exempt: Globs) -> Each[Any]:
     return _each("claims", OwnClaim, code, lambda row: row.about == code and row.wrong, exempt)
 
 
@@ -146,17 +142,13 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
 ZEROS: dict[str, Any] = {"all_zero": True, "constant": True, "elements": 4}
 WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
 _in_files = Breaks(
-    need="files",
-    row=FileStructure,
-    why="every file is allowed to, or not in these places",
+    need="files", row=FileStructure, why="every file is allowed to, or not in these places",
     spares=lambda row, limits, code: code == "beside" and listed(row.name.partition(" ")[2], limits.may_lie_beside),
-)
+)  # fmt: skip
 _in_claims = Breaks(
-    need="claims",
-    row=OwnClaim,
-    why="all may disagree",
+    need="claims", row=OwnClaim, why="all may disagree",
     spares=lambda row, limits, _: listed(row.name, limits.may_disagree),
-)
+)  # fmt: skip
 
 
 def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None:
@@ -165,17 +157,10 @@ def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None
 
 
 KIND = Kind(
-    name="checkpoint-integrity",
-    version=5,
-    roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={
-        "tensors": Need("tensor_health", of=("candidate",)),
-        "files": Need("file_structure", of=("candidate",)),
-        "claims": Need("own_claims", of=("candidate",)),
-    },
-    limits=Limits,
-    codes=codes(*FAILS, blocked=BLOCKED),
-    judge=ClauseJudge(clauses, figures, by_place=True),
+    name="checkpoint-integrity", version=5, roles={"candidate": SubjectKind.CHECKPOINT},
+    needs={"tensors": Need("tensor_health", of=("candidate",)), "files": Need("file_structure", of=("candidate",)),
+           "claims": Need("own_claims", of=("candidate",))},
+    limits=Limits, codes=codes(*FAILS, blocked=BLOCKED), judge=ClauseJudge(clauses, figures, by_place=True),
     mutations=(
         _in_tensors("a matrix zeroed", "all-zero", **ZEROS, shape=(2, 2)),
         _in_tensors("a matrix of one head zeroed", "all-zero", **ZEROS, shape=(1, 2, 2)),
@@ -190,4 +175,4 @@ KIND = Kind(
         _in_tensors("values that nobody decodes", "not-decoded", nan=None, infinite=None),
         _in_tensors.only("every tensor empty", "nothing-read", lambda *_: {"elements": 0}, "no tensors"),
     ),
-)
+)  # fmt: skip

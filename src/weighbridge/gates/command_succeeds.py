@@ -1,7 +1,4 @@
-"""command-succeeds: does a command, with each list of arguments, end, say and leave what it must?
-
-A promise that a program keeps about itself: its exit code, its words, the fields of its JSON, its files.
-"""
+"""command-succeeds: does a command, with each list of arguments, end, say and leave what it must?"""
 
 import copy
 import json
@@ -266,14 +263,6 @@ def _counted(case: Case) -> list[str]:
     return [one.text for one in case.says if isinstance(one, Said)]
 
 
-def _stopped_clock(_run: CommandRun, limits: Limits) -> Fields | None:
-    return None if limits.within_s is None else {"wall_seconds": math.nan}
-
-
-def _but_the_last_case(run: CommandRun, limits: Limits) -> CommandRun | None:
-    return None if run.case == case_of(limits.cases[-1].args) else run
-
-
 def _first_or_last(name: str, code: str, change: Callable[[Case, CommandRun, int], Any]) -> list[Mutation[Any]]:
     def of(at: int) -> Change:
         return _of_case(lambda case, run: change(case, run, at))
@@ -282,45 +271,32 @@ def _first_or_last(name: str, code: str, change: Callable[[Case, CommandRun, int
 
 
 KIND = Kind(
-    name="command-succeeds",
-    version=2,
-    roles={"command": SubjectKind.COMMAND},
-    needs={
-        RUNS: Need("command_runs", of=("command",), options=("timeout_s", "hide_accelerators"), of_limits=_arguments)
-    },
-    limits=Limits,
-    measure=Measure,
-    codes=codes(
-        *("stopped", "wrong-exit", "too-late", "forbidden-output", "wrong-output", "wrong-json", "not-left"),
-        blocked=BLOCKED,
-    ),
-    judge=ClauseJudge(clauses, figures=_figures),
-    check=check,
+    name="command-succeeds", version=2, roles={"command": SubjectKind.COMMAND},
+    needs={RUNS: Need("command_runs", of=("command",), options=("timeout_s", "hide_accelerators"),
+                      of_limits=_arguments)},
+    limits=Limits, measure=Measure,
+    codes=codes("stopped", "wrong-exit", "too-late", "forbidden-output", "wrong-output", "wrong-json", "not-left",
+                blocked=BLOCKED),
+    judge=ClauseJudge(clauses, figures=_figures), check=check,
     mutations=(
         _breaks("killed by a signal", "wrong-exit", exit_code=-11),
         _breaks("stopped at its time limit", "stopped", timed_out=True, exit_code=None),
-        _breaks("a clock that shows no time", "too-late", _stopped_clock, "it may take any time"),
-        _breaks(
-            "another exit code",
-            "wrong-exit",
-            _of_case(lambda case, _: {"exit_code": 0 if case.exit == NONZERO else int(case.exit) + 1}),
-        ),
+        _breaks("a clock that shows no time", "too-late",
+                lambda _, of: None if of.within_s is None else {"wall_seconds": math.nan}, "it may take any time"),
+        _breaks("another exit code", "wrong-exit",
+                _of_case(lambda case, _: {"exit_code": 0 if case.exit == NONZERO else int(case.exit) + 1})),
         _breaks("says it once more", "wrong-output", _of_case(lambda case, run: _saying(run, _counted(case), 0))),
         _breaks("no JSON", "wrong-json", _of_case(lambda case, _: {"stdout": "no JSON"} if case.json else None)),
-        _breaks(
-            "only the end of the output was kept",
-            "kept-in-part",
-            _of_case(lambda case, _: {"stdout_bytes": KEPT + 1} if case.never_says or case.json else None),
-        ),
+        _breaks("only the end of the output was kept", "kept-in-part",
+                _of_case(lambda case, _: {"stdout_bytes": KEPT + 1} if case.never_says or case.json else None)),
         *_first_or_last("lacks the {} text", "wrong-output", _lacking_text),
-        *_first_or_last(
-            "says the {} that it must not", "forbidden-output", lambda case, run, at: _saying(run, case.never_says, at)
-        ),
+        *_first_or_last("says the {} that it must not", "forbidden-output",
+                        lambda case, run, at: _saying(run, case.never_says, at)),
         *_first_or_last("lacks the {} field", "wrong-json", _with_field),
-        *_first_or_last(
-            "another {} value", "wrong-json", lambda case, run, at: _with_field(case, run, at, ["another"])
-        ),
+        *_first_or_last("another {} value", "wrong-json",
+                        lambda case, run, at: _with_field(case, run, at, ["another"])),
         *_first_or_last("leaves nothing of the {} name", "not-left", _leaving_less),
-        _breaks.only("a case that was not run", "not-run", _but_the_last_case, "there is one case"),
+        _breaks.only("a case that was not run", "not-run",
+                     lambda run, of: None if run.case == case_of(of.cases[-1].args) else run, "there is one case"),
     ),
-)
+)  # fmt: skip

@@ -30,8 +30,6 @@ BLOCKED = (
     *("no-passes", "unknown-corpus", "unknown-tokens", "steps-left-out", "no-losses", "no-wall-time"),
     *("recorder-failure", "steps-not-recorded"),
 )
-
-
 _breaks = Breaks(need="progress", row=CorpusProgress, blocked=BLOCKED, why="the contract does not bound the speed")
 
 
@@ -94,7 +92,7 @@ class RunningCorpus:
     wraps: list[float] = field(default_factory=list)
 
     def row(self, step: float | None, numbers: Numbers, events: Sequence[Fields] = ()) -> Offence | None:
-        """Return that an epoch began two steps ago, or before, of which no event has told, or that one has no end."""
+        """Return that an epoch began two steps ago, or before, of which no event speaks, or that one has no end."""
         self.wraps += [float(at) for one in events if one.get("event") == "wrap" and type(at := one.get("step")) is int]
         position = numbers.get("corpus_position")
         if step is None or position is None or math.isnan(position):
@@ -294,35 +292,13 @@ def _logged(events: int) -> Callable[[CorpusEpoch, Limits], Fields | None]:
     return lambda row, _: {"events": events} if row.number > 1 else None
 
 
-def _no_time(_progress: CorpusProgress, limits: Limits) -> Fields | None:
-    return None if limits.min_step_share is None else {"steps_without_time": 1}
-
-
 _in_epochs = Breaks(need="epochs", row=CorpusEpoch, why="the run did not wrap")
-UNKNOWN: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("the corpus is unknown", "unknown-corpus", {"corpus_tokens": None}),
-    ("the tokens are unknown", "unknown-tokens", {"tokens": None}),
-    ("the tokens of a step are unknown", "unknown-tokens", {"tokens_expected": None}),
-    ("a step left out", "steps-left-out", {"largest_gap": 2}),
-    ("no loss", "no-losses", {"losses": 0}),
-    ("a step without a loss", "no-losses", {"steps_without_loss": 1}),
-    ("the recorder failed once", "recorder-failure", {"failures": 1}),
-)
-STEPS_OFF: tuple[tuple[str, Callable[[CorpusProgress, Limits], Fields]], ...] = (
-    ("a step more than was recorded", lambda progress, _: {"announced_steps": progress.steps + 1}),
-    ("a step less than was recorded", lambda progress, _: {"announced_steps": progress.steps - 1}),
-)
 
 KIND = kind.Kind(
-    name="corpus-wrap-around",
-    version=6,
-    roles={"run": SubjectKind.RUN},
+    name="corpus-wrap-around", version=6, roles={"run": SubjectKind.RUN},
     needs={"progress": kind.Need("corpus_progress", of=("run",)), "epochs": kind.Need("corpus_epochs", of=("run",))},
-    limits=Limits,
-    codes=kind.codes(*FAILS, blocked=BLOCKED),
-    judge=judge,
-    final=("placeholder", "constant-loss", "logged-twice", "long-pass", "short-pass"),
-    tripwire=tripwire,
+    limits=Limits, codes=kind.codes(*FAILS, blocked=BLOCKED), judge=judge,
+    final=("placeholder", "constant-loss", "logged-twice", "long-pass", "short-pass"), tripwire=tripwire,
     mutations=(
         _breaks("coverage clamped at full", "clamped-coverage", _clamped, place="coverage"),
         Mutation("a silent wrap more", "unlogged", _silent_wrap),
@@ -331,8 +307,18 @@ KIND = kind.Kind(
         _in_epochs("an event where nothing wrapped", "unfounded", stray=1),
         _of_length("an epoch longer than the corpus", "long-pass", _too_long, complete=False),
         _of_length("an epoch broken off early", "short-pass", _too_short, complete=True),
-        _breaks("a step without a time", "no-wall-time", _no_time, place=""),
-        *(_breaks(name, code, place="", **fields) for name, code, fields in UNKNOWN),
-        *(_breaks(name, "steps-not-recorded", change, place="") for name, change in STEPS_OFF),
+        _breaks("a step without a time", "no-wall-time",
+                lambda _, limits: None if limits.min_step_share is None else {"steps_without_time": 1}, place=""),
+        _breaks("the corpus is unknown", "unknown-corpus", place="", corpus_tokens=None),
+        _breaks("the tokens are unknown", "unknown-tokens", place="", tokens=None),
+        _breaks("the tokens of a step are unknown", "unknown-tokens", place="", tokens_expected=None),
+        _breaks("a step left out", "steps-left-out", place="", largest_gap=2),
+        _breaks("no loss", "no-losses", place="", losses=0),
+        _breaks("a step without a loss", "no-losses", place="", steps_without_loss=1),
+        _breaks("the recorder failed once", "recorder-failure", place="", failures=1),
+        _breaks("a step more than was recorded", "steps-not-recorded",
+                lambda progress, _: {"announced_steps": progress.steps + 1}, place=""),
+        _breaks("a step less than was recorded", "steps-not-recorded",
+                lambda progress, _: {"announced_steps": progress.steps - 1}, place=""),
     ),
-)
+)  # fmt: skip

@@ -76,11 +76,8 @@ def _broken(seen: CommandOutcome, limits: Limits) -> Iterator[tuple[str, str, Fi
 
 def check(limits: Limits, measure: Measure) -> list[str]:
     """Return what no command could satisfy."""
-    empty = any(not name.strip() for name in limits.names)
-    return [
-        *(["names: an empty word is in every output"] if empty else []),
-        *cut_short(measure.timeout_s, limits.within_s),
-    ]
+    empty = [] if all(name.strip() for name in limits.names) else ["names: an empty word is in every output"]
+    return [*empty, *cut_short(measure.timeout_s, limits.within_s)]
 
 
 def _lacking(at: int) -> Change:
@@ -95,10 +92,6 @@ def _saying(change: Callable[[str, Limits], str]) -> Change:
         return None if other == {"stdout": seen.stdout, "stderr": seen.stderr} else other
 
     return changed
-
-
-def _exit_besides(_seen: CommandOutcome, limits: Limits) -> Fields | None:
-    return {"exit_code": limits.exit + 1} if isinstance(limits.exit, int) else None
 
 
 def _leaving(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
@@ -117,7 +110,8 @@ KIND = Kind(
     mutations=(
         _breaks("exits 0", "exits-zero", place="exit", exit_code=0),
         _breaks("killed by a signal", "wrong-exit", place="exit", exit_code=-11),
-        _breaks("another exit code", "wrong-exit", _exit_besides, ANY_EXIT, place="exit"),
+        _breaks("another exit code", "wrong-exit",
+                lambda _, of: {"exit_code": of.exit + 1} if isinstance(of.exit, int) else None, ANY_EXIT, place="exit"),
         _breaks("a clock that shows no time", "too-late", place="time", wall_seconds=math.nan),
         _breaks("stopped at its time limit", "too-late", place="time", timed_out=True, exit_code=None),
         _breaks("lacks the last word", "says-nothing", _lacking(-1), place="output"),

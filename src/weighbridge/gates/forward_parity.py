@@ -8,7 +8,7 @@ another state than the value that was used.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import listed, or_nan
 from weighbridge.clauses.error_words import likely, place_of, related
@@ -77,12 +77,7 @@ def _beyond_end_to_end(row: ForwardError) -> bool:
 # --- Points over their limit: a bug there, or a capture of another state ----------------------------------------------
 
 
-class Sorted(NamedTuple):
-    """The points that have diverged, by what they are; those that only inherited are in none."""
-
-    diverged: list[str]
-    mismatched: list[str]
-    other_basis: list[str]
+Sorted: TypeAlias = tuple[list[str], list[str], list[str]]  # points: with a bug, of another state, of another basis
 
 
 def _over(rows: Sequence[ForwardError], limits: Limits) -> dict[str, str]:
@@ -116,10 +111,10 @@ def _sorted(rows: Sequence[ForwardError], over: Mapping[str, str], limits: Limit
                 explained.add(row.point)
                 given |= makers
     bugs = [point for point in diverged if point not in given | explained]
-    found = Sorted(bugs, [point for point in diverged if point in given], [])
-    if found.diverged and not found.mismatched and _another_basis(rows, over):
-        return Sorted([], [], found.diverged)
-    return found
+    mismatched = [point for point in diverged if point in given]
+    if bugs and not mismatched and _another_basis(rows, over):
+        return [], [], bugs
+    return bugs, mismatched, []
 
 
 def _another_basis(rows: Sequence[ForwardError], over: Mapping[str, str]) -> bool:
@@ -149,14 +144,14 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         if code := _unfit(row, limits):
             return _doubted(code, [row], rows, limits)
     over = _over(rows, limits)
-    found = _sorted(rows, over, limits)
-    offences = _offences(rows, over, found, limits)
+    diverged, mismatched, other_basis = _sorted(rows, over, limits)
+    offences = _offences(rows, over, diverged, limits)
     unsaid = [row for row in rows if row.run.products_like and row.point == row.run.products_at]
-    if unsaid and {one.code for one in offences} == {"diverged"} and unsaid[0].point in found.diverged:
+    if unsaid and {one.code for one in offences} == {"diverged"} and unsaid[0].point in diverged:
         return _doubted("products-unsaid", unsaid, rows, limits)
     if offences:
         return _failed(rows, offences, limits)
-    for code, points in (("capture-mismatch", found.mismatched), ("other-basis", found.other_basis)):
+    for code, points in (("capture-mismatch", mismatched), ("other-basis", other_basis)):
         if points:
             return _doubted(code, [row for row in rows if row.point in points], rows, limits)
     for row in rows:
@@ -167,7 +162,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         return blocked("nothing-compared", counts)
     moved = _not_rounded(telling)
     otherwise = moved and _doubted("products-otherwise", moved[:1], rows, limits)
-    return otherwise or _within(rows, telling, limits, unseen)
+    return otherwise or _within(rows, limits, unseen)
 
 
 def _unseen(rows: Sequence[ForwardError], limits: Limits) -> list[str]:
@@ -193,7 +188,9 @@ def _not_rounded(rows: Sequence[ForwardError]) -> list[ForwardError]:
     return [] if any(not or_nan(row.candidate.all) < AS_SAID * or_nan(row.trusted.all) for row in moved) else moved
 
 
-def _offences(rows: Sequence[ForwardError], over: Mapping[str, str], found: Sorted, limits: Limits) -> list[Offence]:
+def _offences(
+    rows: Sequence[ForwardError], over: Mapping[str, str], diverged: Sequence[str], limits: Limits
+) -> list[Offence]:
     weights = dict.fromkeys(name for row in rows for name in row.run.weights.differing)
     differing = [name for name in weights if not listed(name, limits.other_weights)]
     offences = [Offence(place=name, code="weights-differ", figures={"differing": len(differing)}) for name in differing]
@@ -204,7 +201,7 @@ def _offences(rows: Sequence[ForwardError], over: Mapping[str, str], found: Sort
             offences.append(Offence(place=name, code="weights-unlike", figures=figures))
     for row in rows:
         code = over.get(row.point, "")
-        if code and (code != "diverged" or row.point in found.diverged):
+        if code and (code != "diverged" or row.point in diverged):
             offences.append(_offence(row, code, limits))
     named = {row.point for row in rows}
     offences += [Offence(place=name, code="missing-required") for name in limits.required if name not in named]
@@ -215,25 +212,19 @@ def _failed(rows: Sequence[ForwardError], offences: Sequence[Offence], limits: L
     places = {offence.place for offence in offences}
     at = next((n for n, row in enumerate(rows) if row.point in places), len(rows))
     lead = next((one for one in offences if "limit" in one.figures), offences[0])
+    after = [row for row in rows[at:] if row.point not in places and row.candidate_end_to_end is not None]
+    error, limit = lead.figures.get("error"), lead.figures.get("limit")
     more: Fields = {
         "first": rows[at].point if at < len(rows) else "none",
         "last_in_order": rows[at - 1].point if at else "",
-        "inherited": sum(
-            _beyond_end_to_end(row)
-            for row in rows[at:]
-            if row.point not in places and row.candidate_end_to_end is not None
-        ),
+        "inherited": sum(map(_beyond_end_to_end, after)),
         "over": sum(row.point in places for row in rows),
         "points": len(rows),
     }
+    looked = list(dict.fromkeys((*(row.point for row in rows), *(one.place for one in offences))))
+    figures = {**_setting(rows[at % len(rows)], rows, limits), **more}
     return failed(
-        offences,
-        looked=list(dict.fromkeys((*(row.point for row in rows), *(one.place for one in offences)))),
-        measured=lead.figures.get("error"),
-        limit=lead.figures.get("limit"),
-        enough=lead.figures.get("limit"),
-        unit="relative L2",
-        figures={**_setting(rows[at % len(rows)], rows, limits), **more},
+        offences, looked=looked, measured=error, limit=limit, enough=limit, unit="relative L2", figures=figures
     )
 
 
@@ -242,9 +233,8 @@ def _doubted(code: str, doubted: Sequence[ForwardError], rows: Sequence[ForwardE
     return blocked(code, {**_setting(doubted[0], rows, limits), "doubted": len(doubted)}, offences=offences)
 
 
-def _within(
-    rows: Sequence[ForwardError], telling: Sequence[ForwardError], limits: Limits, unseen: Sequence[str]
-) -> Verdict:
+def _within(rows: Sequence[ForwardError], limits: Limits, unseen: Sequence[str]) -> Verdict:
+    telling = [row for row in rows if row.truth_norm]
     worst = max(telling, key=lambda row: share_of(row, limits)[0])
     coarsest = max(telling, key=lambda row: detectable(row, limits))
     share, over = share_of(worst, limits)
@@ -265,13 +255,9 @@ def _within(
         "kernels": "; bits equal: the same kernels" if same else "",
         "equality": SAME if same else f"{shared:.0%} of the elements have the trusted run's bits",
     }
-    return passed(
-        looked=[row.point for row in rows],
-        measured=getattr(worst.candidate, over),
-        limit=getattr(allowed(worst, limits), over),
-        unit="relative L2",
-        figures={**_setting(worst, rows, limits), **figures},
-    )
+    found, limit = (getattr(error, over) for error in (worst.candidate, allowed(worst, limits)))
+    figures = {**_setting(worst, rows, limits), **figures}
+    return passed(looked=[row.point for row in rows], measured=found, limit=limit, unit="relative L2", figures=figures)
 
 
 def _equal_share(rows: Sequence[ForwardError]) -> float:
@@ -312,9 +298,8 @@ def _limit(row: ForwardError, limits: Limits, over: str) -> Fields:
     """Return the limit over all, a token or a channel, what it is made of, and in words which of it makes it."""
     whole = (limits.ratio, limits.rough_ratio, limits.floor_u)
     ratio, rough_ratio, floor = whole if over == "all" else (limits.tail_ratio,) * 2 + (limits.tail_floor_u,)
-    rough, trusted, limit = (
-        getattr(one, over) for one in (local_errors.of_rough(row), row.trusted, allowed(row, limits))
-    )
+    errors = local_errors.of_rough(row), row.trusted, allowed(row, limits)
+    rough, trusted, limit = (getattr(one, over) for one in errors)
     because = f"the least limit, {floor:g} roundings of {row.run.dtype}"
     if limit == ratio * trusted:
         because = f"{ratio:g} times what the reference itself makes in {row.run.dtype}"

@@ -36,10 +36,7 @@ def _bits(text: str, must: str, moves: Moves, *, le: float | None = 8, lt: float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When a reading of the bits counts as plausible, and what share of the file may be otherwise.
-
-    The numbers are those whose error rates `benchmarks/label_plausibility.py` measures.
-    """
+    """When a reading counts as plausible, by numbers whose errors `benchmarks/label_plausibility.py` measures."""
 
     tensors: Annotated[tuple[str, ...], Doc("globs of the tensors to look at", min_items=1, tight="up")] = ("*",)
     wrong_at_most_share: Annotated[float, Doc(REFUSED, ge=0, lt=1, must="at most", moves=faults.WRONG)] = 0.0
@@ -184,16 +181,10 @@ def check(limits: Limits, _measure: object) -> list[str]:
     return ["fits_below_bits, fits_not_above_bits and implausible_above_bits must rise in this order"]
 
 
+BLOCKED = ("nothing-decided", "names-nothing", "too-little-decided")
 KIND = Kind(
-    name="label-plausibility",
-    version=4,
-    roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={"bits": Need("tensor_bits", of=("candidate",))},
-    limits=Limits,
-    codes=codes(
-        *WRONG, "implausible", "unused-bits", blocked=("nothing-decided", "names-nothing", "too-little-decided")
-    ),
-    judge=judge,
-    mutations=faults.MUTATIONS,
+    name="label-plausibility", version=4, roles={"candidate": SubjectKind.CHECKPOINT},
+    needs={"bits": Need("tensor_bits", of=("candidate",))}, limits=Limits,
+    codes=codes(*WRONG, "implausible", "unused-bits", blocked=BLOCKED), judge=judge, mutations=faults.MUTATIONS,
     check=check,
-)
+)  # fmt: skip

@@ -110,11 +110,6 @@ def _less_than_parameters(row: DeviceProbe, limits: Limits) -> Fields:
     return {"parameters": {row.resolved: had + 1}, "allocated_bytes": had}
 
 
-def _host_ops_alone(_row: DeviceProbe, limits: Limits) -> Fields | None:
-    allowed = limits.allowed_host_ops
-    return {"ops": {CPU: allowed}} if allowed else None
-
-
 def _on_another_make(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
     """Move the whole run to a device of which the driver of another make can say nothing."""
     if row.requested != AUTO:
@@ -144,8 +139,7 @@ class Limits:
         str, Doc("the device that the run is to have asked for", pattern=r"cpu|cuda(:[0-9]+)?|mps|auto")
     ]
     min_device_memory_mib: Annotated[
-        float,
-        Doc("memory that the device must have had", unit="MiB", ge=0.01, le=1e7, must="at least", moves=MEMORY),
+        float, Doc("memory that the device must have had", unit="MiB", ge=0.01, le=1e7, must="at least", moves=MEMORY)
     ] = 1.0
     external_witnesses: Annotated[int, Doc(OUTSIDE, ge=1, le=2, must="at least", moves=WITNESSES)] = 1
     min_probes: Annotated[
@@ -313,28 +307,6 @@ def _confirms(witness: Witness, row: DeviceProbe, limits: Limits) -> bool:
     return any(all(any(form.fullmatch(file) for file in witness.files) for form in forms) for forms in (CONTEXT, ROCM))
 
 
-CHANGED: tuple[tuple[str, str, Change], ...] = (
-    ("asked for another device", "requested", lambda _, of: {"requested": "cuda" if of.requested == CPU else CPU}),
-    ("one op on a third device, none on the host", "ops", lambda row, _: {"ops": _astray({row.resolved: 1}, "meta")}),
-    *((f"one byte of {part} on another device", part, _part_elsewhere(part)) for part in PARTS),
-    ("a step more than was recorded", "steps-not-recorded", lambda row, _: {"announced_steps": row.steps + 1}),
-    ("a probe after the run", "outside-run", lambda row, _: {"step": (row.last_step or 0) + 1}),
-    ("a probe before the run", "outside-run", lambda row, _: {"step": (row.first_step or 0) - 1}),
-    ("witnesses of another process, or of none", "no-witness", _of_another_process),
-)
-SET: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("parameters not looked at", "no-probe", {"parameters": {}}),
-    ("gradients not looked at", "no-probe", {"gradients": None}),
-    ("no gradient found", "no-probe", {"gradients": {}}),
-    ("buffers not looked at", "no-probe", {"buffers": None}),
-    ("optimizer not looked at", "no-probe", {"optimizer": None}),
-    ("an optimizer of nothing", "no-probe", {"optimizer": {}, "optimizer_scalars": {}, "updated": {}}),
-    ("the recorder failed once", "recorder-failure", {"failures": 1}),
-    ("a probe of no step", "outside-run", {"step": None}),
-    ("ops not audited", "not-audited", {"dispatch": "not-audited"}),
-    ("an audit without a result", "not-audited", {"dispatch": ""}),
-    ("an audit that saw no op", "not-audited", {"ops": {}}),
-)
 CONFIRMS_NOTHING: tuple[tuple[str, str, str, dict[str, Any]], ...] = (  # what is shown, by whom, on which device
     ("self-reported utilisation only", "self-reported", "", {"used_mib": 1e9}),
     ("the driver, of a run on the CPU", "nvml", CPU, {"used_mib": 1e9}),
@@ -350,24 +322,39 @@ CONFIRMS_NOTHING: tuple[tuple[str, str, str, dict[str, Any]], ...] = (  # what i
     ("no device file", "device-files", "cuda", {"files": ()}),
 )
 MUTATIONS: tuple[Mutation[Any], ...] = (
-    *(_breaks(name, code, change) for name, code, change in CHANGED),
-    *(_breaks(name, code, **fields) for name, code, fields in SET),
+    _breaks("asked for another device", "requested",
+            lambda _, of: {"requested": "cuda" if of.requested == CPU else CPU}),
+    _breaks("one op on a third device, none on the host", "ops",
+            lambda row, _: {"ops": _astray({row.resolved: 1}, "meta")}),
+    *(_breaks(f"one byte of {part} on another device", part, _part_elsewhere(part)) for part in PARTS),
+    _breaks("a step more than was recorded", "steps-not-recorded", lambda row, _: {"announced_steps": row.steps + 1}),
+    _breaks("a probe after the run", "outside-run", lambda row, _: {"step": (row.last_step or 0) + 1}),
+    _breaks("a probe before the run", "outside-run", lambda row, _: {"step": (row.first_step or 0) - 1}),
+    _breaks("witnesses of another process, or of none", "no-witness", _of_another_process),
+    _breaks("parameters not looked at", "no-probe", parameters={}),
+    _breaks("gradients not looked at", "no-probe", gradients=None),
+    _breaks("no gradient found", "no-probe", gradients={}),
+    _breaks("buffers not looked at", "no-probe", buffers=None),
+    _breaks("optimizer not looked at", "no-probe", optimizer=None),
+    _breaks("an optimizer of nothing", "no-probe", optimizer={}, optimizer_scalars={}, updated={}),
+    _breaks("the recorder failed once", "recorder-failure", failures=1),
+    _breaks("a probe of no step", "outside-run", step=None),
+    _breaks("ops not audited", "not-audited", dispatch="not-audited"),
+    _breaks("an audit without a result", "not-audited", dispatch=""),
+    _breaks("an audit that saw no op", "not-audited", ops={}),
     *(_confirms_nothing(name, by, on, **shown) for name, by, on, shown in CONFIRMS_NOTHING),
-    _breaks(
-        "resolved to another device",
-        "resolved",
-        lambda row, _: None if row.requested == AUTO else {"resolved": _other(row)},
-        "auto may resolve to any device",
-    ),
+    _breaks("resolved to another device", "resolved",
+            lambda of, _: None if of.requested == AUTO else {"resolved": _other(of)}, "auto may resolve to any device"),
     _off_the_cpu("one byte less than the parameters", "memory", _less_than_parameters),
     _off_the_cpu("device memory not looked at", "no-probe", allocated_bytes=None),
-    _off_the_cpu("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
+    _off_the_cpu("ops on the host alone", "not-audited",
+                 lambda _, of: {"ops": {CPU: of.allowed_host_ops}} if of.allowed_host_ops else None,
+                 "no op may be on the host alone"),
     _breaks("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
-)
+)  # fmt: skip
 
 KIND = Kind(
     name="no-silent-cpu-fallback", version=6, roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",), of_rows=False)}, limits=Limits,
-    codes=codes(*FAILS, blocked=BLOCKED), judge=judge, check=check, mutations=MUTATIONS,
-    final=FAILS,
+    codes=codes(*FAILS, blocked=BLOCKED), judge=judge, check=check, mutations=MUTATIONS, final=FAILS,
 )  # fmt: skip

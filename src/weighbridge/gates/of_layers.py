@@ -30,10 +30,7 @@ MEASURE = settings(steps=(tuple[int, int] | None, Doc("first and last step that 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRule(BoundedFigure):
-    """A rule over the norms of tensors; `layers` is how many layers it compares, `spares` the roles that it leaves out.
-
-    A limit `exempt`, where there is one, names tensors that are left out, too.
-    """
+    """A rule over norms of tensors, in `layers` layers or more, without the roles in `spares` and those in `exempt`."""
 
     levers: dict[str, Lever]
     min_steps: int = 20

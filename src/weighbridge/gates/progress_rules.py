@@ -51,6 +51,5 @@ def tripwire(evidence: Evidence, limits: object, _measure: object) -> RunningSte
     return RunningSteps(most=asked + STEPS.bound_of(limits)[1]) if asked else None
 
 
-KIND = {rule.name: rule.kind() for rule in TOKENS} | {
-    STEPS.name: replace(STEPS.kind(), final=(STEPS.code,), tripwire=tripwire)
-}
+KIND = {rule.name: rule.kind() for rule in TOKENS}
+KIND |= {STEPS.name: replace(STEPS.kind(), final=(STEPS.code,), tripwire=tripwire)}

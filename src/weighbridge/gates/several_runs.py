@@ -20,16 +20,13 @@ from weighbridge.quantities.facts import ColumnAgreement, FactAgreement, Parting
 Globs: TypeAlias = tuple[str, ...]
 COLUMNS, FACTS = "columns", "facts"
 LOG, BEGAN, ENDED, STEP = "log_sha256", "began_s", "last_row_s", "step"
-OF_A_PROCESS = ("host", "pid", "started")  # one run is told from another by these
+OF_A_PROCESS = ("host", "pid", "started")  # two runs differ in one of these
 OWN = (*OF_A_PROCESS, "run", "attempt", "rank", LOG, BEGAN, ENDED)  # what two runs of one program state otherwise
 INCOMPLETE = ("not-compared", "too-few-steps", "one-sided", "stands-still")
 BREAKS = Breaks(
-    need=COLUMNS,
-    row=ColumnAgreement,
-    blocked=INCOMPLETE,
-    why="no such column is judged",
+    need=COLUMNS, row=ColumnAgreement, blocked=INCOMPLETE, why="no such column is judged",
     spares=lambda row, limits, code: not limits.asks(code, row.column),
-)
+)  # fmt: skip
 BREAKS_FACTS = Breaks(need=FACTS, row=FactAgreement)
 FEWER = BREAKS.beyond(("fewer steps", "too-few-steps", lambda _row, _limits, value: {"steps": value}))
 
@@ -70,11 +67,10 @@ def _several(evidence: Evidence) -> Fields | None:
 
 ARE_SEVERAL = Requires(code="same-run", lacking=_several)
 TWICE: Mutation[Any] = BREAKS_FACTS.only(
-    "the first run twice",
-    "same-run",
+    "the first run twice", "same-run",
     lambda row, _: {"values": row.values[:1] * len(row.values)} if row.fact in (*OF_A_PROCESS, LOG) else row,
     "nothing is known of the runs",
-)
+)  # fmt: skip
 
 
 def whole(limits: Any, globs: Sequence[str]) -> tuple[Requires, ...]:

@@ -5,7 +5,7 @@ tensor moves them. What passes is near, and not shown to be the same.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, every_figure_is_known
@@ -32,27 +32,18 @@ class Bound:
     exempt: Annotated[tuple[str, ...], Doc("globs of tensors that this does not hold", tight="down")] = ()
 
 
-def _both(statistic: str) -> Callable[[MomentChanges], Fields]:
-    return lambda row: {"was": row.source.get(statistic), "now": row.candidate.get(statistic)}
+def _bounded(one: Bound) -> Bounded[MomentChanges]:
+    return Bounded(
+        code="changed", need="changes", row=MomentChanges, value=operator.attrgetter(one.statistic), must="at most",
+        bound=one.change_at_most, names=(one.tensors,), exempt=one.exempt,
+        figures={"statistic": one.statistic, "glob": one.tensors},
+        more=lambda row: {"was": row.source.get(one.statistic), "now": row.candidate.get(one.statistic)},
+    )  # fmt: skip
 
 
 def clauses(limits: Any) -> Sequence[Clause]:
     """Return each bound of each tensor that it names; then that every glob names one, and every change is known."""
-    bounded = [
-        Bounded(
-            code="changed",
-            need="changes",
-            row=MomentChanges,
-            value=operator.attrgetter(one.statistic),
-            must="at most",
-            bound=one.change_at_most,
-            names=(one.tensors,),
-            exempt=one.exempt,
-            figures={"statistic": one.statistic, "glob": one.tensors},
-            more=_both(one.statistic),
-        )
-        for one in limits.bounds
-    ]
+    bounded = list(map(_bounded, limits.bounds))
 
     def idle(evidence: Evidence) -> Fields | None:
         globs = sorted({glob for one in bounded for glob in one.names if not any(one.promised(evidence))})
@@ -63,12 +54,10 @@ def clauses(limits: Any) -> Sequence[Clause]:
 
 
 KIND: Kind[Any] = Kind(
-    name="statistics-preservation",
-    version=2,
+    name="statistics-preservation", version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename"))},
-    limits=settings(bounds=(tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up"))),
-    measure=Look,
+    limits=settings(bounds=(tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up"))), measure=Look,
     codes=codes("changed", blocked=("not-measured", "names-nothing")),
     judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
-)
+)  # fmt: skip

@@ -228,21 +228,13 @@ def _stating(value: str | None) -> Callable[[Evidence, Limits, tuple[str, ...]],
     return damage
 
 
-def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated:
-    return Mutated(with_rows(evidence, "tensors", ()))
-
-
 _in_tensors = Breaks(need="tensors", row=TensorHealth)
 
 KIND = kind.Kind(
-    name="tensor-coverage",
-    version=4,
-    roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={"tensors": Need("tensor_health", of=FILE), "facts": Need("facts", of=FILE, optional=True)},
-    limits=Limits,
-    codes=kind.codes(
-        "missing", "empty", "untied", "extra", "dtype", "count", "stated", blocked=("nothing-there", "not-stated")
-    ),
+    name="tensor-coverage", version=4, roles={"candidate": SubjectKind.CHECKPOINT},
+    needs={"tensors": Need("tensor_health", of=FILE), "facts": Need("facts", of=FILE, optional=True)}, limits=Limits,
+    codes=kind.codes("missing", "empty", "untied", "extra", "dtype", "count", "stated",
+                     blocked=("nothing-there", "not-stated")),
     judge=judge,
     mutations=(
         Mutation("dropped", "missing", _dropped),
@@ -257,7 +249,8 @@ KIND = kind.Kind(
         Mutation("one more than are counted", "count", _one_more),
         Mutation("something else stated", "stated", _stating("~")),
         Mutation("nothing stated", "not-stated", _stating(None), Outcome.BLOCKED),
-        Mutation("everything taken away", "nothing-there", _all_gone, Outcome.BLOCKED),
+        Mutation("everything taken away", "nothing-there",
+                 lambda evidence, *_: Mutated(with_rows(evidence, "tensors", ())), Outcome.BLOCKED),
     ),
     check=check,
-)
+)  # fmt: skip

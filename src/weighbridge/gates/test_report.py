@@ -21,8 +21,7 @@ def _anywhere(globs: Sequence[str]) -> tuple[str, ...]:
 
 
 def _named(evidence: Evidence, globs: Sequence[str]) -> list[ReportedTest]:
-    rows = rows_of(evidence, TESTS, ReportedTest)
-    return [row for row in rows if listed(row.name, _anywhere(globs))]
+    return [row for row in rows_of(evidence, TESTS, ReportedTest) if listed(row.name, _anywhere(globs))]
 
 
 def _fewer(limit: Limit) -> Iterator[Mutation[Any]]:
@@ -53,9 +52,8 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         return {"result": row.result, "message": row.message or "no message"}
 
     def enough(evidence: Evidence) -> tuple[float, Fields]:
-        found = len(_named(evidence, limits.tests))
-        all_of_them = len(rows_of(evidence, TESTS, ReportedTest))
-        return found, {"named": found, "all": all_of_them, "needed": limits.at_least, "globs": limits.tests}
+        found, there = len(_named(evidence, limits.tests)), len(rows_of(evidence, TESTS, ReportedTest))
+        return found, {"named": found, "all": there, "needed": limits.at_least, "globs": limits.tests}
 
     def missing(evidence: Evidence) -> Fields | None:
         idle = [glob for glob in limits.tests if not _named(evidence, [glob])]
@@ -64,16 +62,11 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     def contradicted(row: ReportedTest) -> Fields | None:
         return {"doubts": row.contradicted_by} if row.contradicted_by else None
 
+    few = Whole(code="too-few-tests", place=lambda _: "report", read=enough, must="at least", bound=limits.at_least,
+                outcome=Outcome.BLOCKED)  # fmt: skip
     return (
         each("failed", lambda row: shown(row) if row.result in BROKEN else None, Outcome.FAIL),
-        Whole(
-            code="too-few-tests",
-            place=lambda _: "report",
-            read=enough,
-            must="at least",
-            bound=limits.at_least,
-            outcome=Outcome.BLOCKED,
-        ),
+        few,
         Requires(code="missing", lacking=missing),
         each("skipped", lambda row: shown(row) if row.result is Result.SKIPPED else None, Outcome.BLOCKED),
         each("contradicted", contradicted, Outcome.BLOCKED),
@@ -93,20 +86,13 @@ def _without_a_glob(evidence: Evidence, limits: Limits, places: tuple[str, ...])
 
 BLOCKED = ("too-few-tests", "missing", "skipped", "contradicted")
 _breaks = Breaks(
-    need=TESTS,
-    row=ReportedTest,
-    blocked=BLOCKED,
-    why="no named test there",
+    need=TESTS, row=ReportedTest, blocked=BLOCKED, why="no named test there",
     spares=lambda row, limits, _: not listed(row.name, _anywhere(limits.tests)),
-)
+)  # fmt: skip
 
 KIND = Kind(
-    name="test-report",
-    version=2,
-    roles={"report": SubjectKind.REPORT},
-    needs={TESTS: Need("test_results", of=("report",))},
-    limits=Limits,
-    codes=codes("failed", blocked=BLOCKED),
+    name="test-report", version=2, roles={"report": SubjectKind.REPORT},
+    needs={TESTS: Need("test_results", of=("report",))}, limits=Limits, codes=codes("failed", blocked=BLOCKED),
     judge=ClauseJudge(
         clauses,
         figures=lambda evidence, limits: {"globs": limits.tests, "all": len(rows_of(evidence, TESTS, ReportedTest))},
@@ -118,4 +104,4 @@ KIND = Kind(
         _breaks("a count that differs", "contradicted", contradicted_by=("it says otherwise",)),
         Mutation("a glob that names nothing", "missing", _without_a_glob, Outcome.BLOCKED),
     ),
-)
+)  # fmt: skip

@@ -192,8 +192,6 @@ TIMES = ColumnGuard(
 
 DTYPES = tuple(dict.fromkeys(name for row in PEAKS.values() for name in row if name != "source"))
 MEANS = "the column of step wall times in milliseconds"
-
-
 COMPUTED = settings(
     device=(str, Doc("the device, as `figures/device_peaks.yaml` calls it", choices=tuple(PEAKS))),
     dtype=(str, Doc("in which its products are", choices=DTYPES)),

@@ -1,1 +1,1 @@
-"""One line for those whose loop is a framework's: a recorder that is told of every micro-batch and writes updates."""
+"""One line for those whose loop is a framework's: a recorder that hears of every micro-batch and writes updates."""

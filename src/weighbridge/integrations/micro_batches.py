@@ -14,7 +14,7 @@ from weighbridge.recorder import Recorder
 
 
 def quietly(method: Callable[..., None]) -> Callable[..., None]:
-    """Keep what goes wrong in a method out of training: its owner is told."""
+    """Keep what goes wrong in a method out of training: its owner learns of it."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +44,7 @@ class Update:
 
 
 class UpdateRecorder(Recorder):
-    """A recorder that is told of micro-batches, and writes a row with the mean of their losses, if any is known."""
+    """A recorder that hears of micro-batches, and writes a row with the mean of their losses, if any is known."""
 
     _drawn = _waits = False
     _began: bool | None = None  # a pass that has no batch yet: whether the one before ran dry

@@ -177,23 +177,21 @@ class LaneEvidence:
         at = seen.at
         if came not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
             return Unfit.UNDECIDED, f"came to {came} ({found.verdict.code}) there"
-        if came is not Outcome.FAIL and (why := self._held_back(place_of(opened, found), stated)):
+        if came is not Outcome.FAIL and (why := self._discounted(place_of(opened, found), stated)):
             return Unfit.STANDING, f"came to {came}, but {why}"
         said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
         of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
         unlike = Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
         demanded = came is not Outcome.FAIL and accepts and accepts.origin  # a FAIL of any origin counts
-        mine = [
-            one for name, one in self._files(bundle, asked.instance).items() if name in asked.gate.subjects.values()
-        ]
+        mine = [of for name, of in self._files(bundle, asked.instance).items() if name in asked.gate.subjects.values()]
         of = "; ".join(
             f"{one.name} {_listed({at: f'sha256 {by[:12]}' for at, by in one.digests.items()})}" for one in mine
         )
         decided = Decided(finding=found, says=said, of=of) if seen.live or not demanded else unlike
         return self._too_old(at, limit) or decided
 
-    def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
+    def _discounted(self, place: LedgerPlace, stated: Predicate) -> str:
         """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
         entries = self.causes.chains.get(place, {})
         standing = fold(entries)

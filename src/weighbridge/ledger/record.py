@@ -107,7 +107,7 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
     """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically."""
     demand_rederivable(bundle)
     place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
-    old = dataclasses.replace(place, instance=finding.instance)  # of entries from before files were told apart
+    old = dataclasses.replace(place, instance=finding.instance)  # of entries from before files had places of their own
     if not ledger.read(place) and bundle.id in fold.fold(ledger.read(old)).causes:
         place = old
     standing = fold.fold(ledger.read(place))

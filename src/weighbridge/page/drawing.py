@@ -234,10 +234,7 @@ def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]]) -> str:
 
 
 def heatmap(title: str, names: Sequence[str], steps: Sequence[float], cells: Sequence[Sequence[Number]]) -> str:
-    """Return one row a name and one column a step, on a logarithmic scale; three signs are colours of their own.
-
-    A cell that is None is missing.
-    """
+    """Return a row for each name, a column for each step, logarithmic; signs have colours, and None is missing."""
     known = [value for row in cells for value in row if value and 0 < value < math.inf]
     low, high = (math.log10(min(known)), math.log10(max(known))) if known else (0.0, 1.0)
     high = max(high, low + 1e-9)

@@ -91,7 +91,7 @@ def _bound(loaded: Sequence[LoadedContract]) -> set[str]:
         free = {name for name in runs if not (one.contract.subjects[name].path or one.contract.subjects[name].for_each)}
         mine = free if len(free) == 1 else free & {"run"}
         bound, others = bound | mine, others | (runs - mine)
-    if not bound or bound & others:  # a run that is held to itself is always the same
+    if not bound or bound & others:  # a run beside itself is always the same
         what = "no subject, or not one alone, of these contracts is the run"
         raise UsageError("unknown-subject", what, remedy="call it `run`, and give any other one a path")
     return bound

@@ -22,10 +22,7 @@ PARTS, VALUES = operator.attrgetter("_parameters", "_modules"), operator.methodc
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """What channels look at, and how far the step under way is, counted from 0 since the recorder was opened.
-
-    `scale` is what a gradient scaler multiplied by.
-    """
+    """What channels look at, and how far the step under way is, counted from 0 since the recorder was opened."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer | None
@@ -36,7 +33,7 @@ class Watched:
     early: bool = True  # all channels look in this step
     updated: bool = False
     compiled: bool = False  # an update ran compiled, and nobody could look
-    scale: torch.Tensor | None = None
+    scale: torch.Tensor | None = None  # what a gradient scaler multiplied by
     causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
     norms: torch.Tensor | None = None  # of the gradients, at the moment under way
     lowest: tuple[torch.Tensor, torch.Tensor] | None = None  # entries of the logits' gradient by row, and their places

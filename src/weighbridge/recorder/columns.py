@@ -1,7 +1,4 @@
-"""Which columns a row has: by which channel, in which steps, and which of them a failure makes unreliable.
-
-What goes wrong in the recorder stays out of training, but for a call that could never have worked, at once.
-"""
+"""Which columns a row has: by which channel, in which steps, and which of them a failure makes unreliable."""
 
 import functools
 import inspect

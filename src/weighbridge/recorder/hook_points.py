@@ -23,10 +23,7 @@ NANOSECOND = 6  # decimals of a millisecond: beyond, a difference of clocks has 
 
 
 class HookPoints:
-    """Call the channels that are due at each moment; one that fails is called no more, and `failed` is called with it.
-
-    With `every` 0 all are due in all steps.
-    """
+    """Call the channels that are due at each moment, with `every` 0 all of them; one that fails goes to `failed`."""
 
     def __init__(
         self, watched: Watched, channels: Sequence[Channel], every: int, audit: DispatchAudit, failed: Failed

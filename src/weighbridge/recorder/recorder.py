@@ -18,7 +18,7 @@ from weighbridge.core.local_files import files_sha256
 from weighbridge.recorder import columns, digests, residency, run_directory
 from weighbridge.recorder.beside.memorized import Memorized, Probes
 from weighbridge.recorder.beside.snapshots import Analysis, Snapshots
-from weighbridge.recorder.channels import Watched
+from weighbridge.recorder.channels import Cell, Watched
 from weighbridge.recorder.columns import MisuseError, described, guarded, refuse_unknown
 from weighbridge.recorder.hook_points import NANOSECOND, HookPoints
 from weighbridge.recorder.learning.updates import Hyperparameters, Layers, unwrapped
@@ -179,13 +179,7 @@ class Recorder:
         if self._memorized:
             self._digests["probes"] = self._memorized.sealed()
 
-    def _record(
-        self,
-        loss: torch.Tensor | float,
-        grad_norm: torch.Tensor | float | None,
-        tokens: int | None,
-        scalars: Mapping[str, torch.Tensor | float | None],
-    ) -> None:
+    def _record(self, loss: Cell, grad_norm: Cell, tokens: int | None, scalars: Mapping[str, Cell]) -> None:
         began, spent = time.perf_counter(), self._points.spent
         self._audit.ops.pause()
         if found := self._kernels.end():
@@ -195,7 +189,7 @@ class Recorder:
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
         asked = time.perf_counter()
-        found = residency.on_host(cells)  # NaN of a channel: only the device knew that it cannot be told
+        found = residency.on_host(cells)  # NaN of a channel: only the device knew that it cannot be known
         now = time.perf_counter(), time.process_time()
         on_device = isinstance(loss, torch.Tensor) and not loss.is_cpu
         waited = now[0] - asked if on_device else 0.0  # for the training that was handed to it

@@ -176,10 +176,7 @@ class DispatchAudit(TorchDispatchMode):
 
 
 class KernelSample:
-    """A sample of one step by torch's profiler.
-
-    The last step of each `every` is sampled, none with 0: it is warm, and no step in which channels look.
-    """
+    """A sample by torch's profiler of the last step of each `every`, warm, in which no channel looks; none with 0."""
 
     def __init__(self, model: torch.nn.Module, every: int) -> None:
         self._model, self._every, self._frames = model, every, 0

@@ -137,10 +137,7 @@ def put(path: Path, text: str) -> None:
 
 
 def provenance() -> dict[str, Any]:
-    """Collect the facts that bind a run to one process on one host at one commit, and what ran.
-
-    Never a name of a person or a machine.
-    """
+    """Collect what binds a run to a process, a host and a commit, and what ran; no name of a person or a machine."""
     built_for = {"cuda": torch.version.cuda, "hip": torch.version.hip}
     versions = {"python": platform.python_version(), "torch": torch.__version__, "weighbridge": __version__}
     return {

@@ -42,10 +42,7 @@ def _sum(tokens: int | None, more: int | None) -> int | None:
 
 
 class WatchedLoader:
-    """A loader that tells a recorder of every batch and every new pass; all else it leaves to the one that it wraps.
-
-    What it tells may not raise: that would end the training.
-    """
+    """A loader that calls a recorder, which may not raise, for every batch and pass; all else is the wrapped one's."""
 
     def __init__(self, loader: Iterable[Any], watcher: Any) -> None:
         self.loader, self.watcher = loader, watcher

@@ -1,7 +1,4 @@
-"""Read JSON logs, strictly: a row a line, a recorder's directory with its attempts, or a report.
-
-Only a last line may be torn.
-"""
+"""Read JSON logs, strictly but for a torn last line: a row a line, a run directory with its attempts, or a report."""
 
 import dataclasses
 import itertools

@@ -244,10 +244,7 @@ def joined(path: Path, series: Iterable[Iterable[Sample]], *, facts: Fields, not
 
 
 def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return logged names by standard name: as given, else own, else alias, however it is spelled (`Train Loss`).
-
-    A column whose own name is given away is left out.
-    """
+    """Return logged names by standard name: as given, else own, else alias, however it is spelled (`Train Loss`)."""
     remaining = [name for name in logged if name not in given.values()]
     names = {standard: name for standard, name in given.items() if name in set(logged)}
     taken = set(given) | set(remaining)

@@ -211,7 +211,7 @@ def _uncited(text: Text) -> Iterator[Found]:
             cited = any(start <= match.start() < end for start, end in spans)
             named = any(match[0] in (one.pointer or "") for one in found)  # by numbers, as `7 of 7 bits`
             why, over = "has a unit and no citation", False
-            if own:  # what is said of gates is held by the ledger
+            if own:  # what is said of gates, the ledger knows
                 words = [one.lower() for one in (match["number"], match["of"]) if one]
                 numbers = [str(NUMERALS.get(one, one.replace(",", ""))) for one in words]
                 of = match["unit"] or match["attached"]

@@ -224,9 +224,7 @@ def _judged(
     causes = Causes(ledger=here.ledger, chains=here.chains)
     beside = list(causes.unread.items()) if places else []
     beside += [(str(place), why) for place, _, why in causes.left_out(here.now) if str(place) in places]
-    problems += (
-        found(where, one.code, f"may discharge nothing: {name}: {one.what}", one.remedy) for name, one in beside
-    )
+    problems += (found(where, one.code, f"may discharge nothing: {at}: {one.what}", one.remedy) for at, one in beside)
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
     since, now = taken_before(sections, draft), utc(here.now)

@@ -130,7 +130,7 @@ def _is_gate(match: re.Match[str], places: Places, families: frozenset[str]) -> 
 
 
 class _Sentence:
-    """One sentence while it is held."""
+    """One sentence while it is looked at."""
 
     def __init__(self, text: Text, unit: Unit, said: str, places: Places, families: frozenset[str]) -> None:
         self.text, self.unit, self.said, self.places = text, unit, said, places

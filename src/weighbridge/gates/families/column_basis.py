@@ -139,10 +139,7 @@ def _is_clip(row: StepColumn, value: float) -> bool:
 
 
 def is_rounding(length: int, moves: float, samples: int, chance: float = BY_CHANCE) -> bool:
-    """Return whether numbers that move by so many units of their resolution may repeat so often among so many.
-
-    `chance` is how often they may be expected to, at least, in all of the samples.
-    """
+    """Return whether a repeat this long, of numbers that move by so many units, is expected `chance` times or more."""
     return moves <= MOST_ROUNDED or math.log(max(samples, 1)) - (length - 1) * math.log1p(moves) >= math.log(chance)
 
 
@@ -159,9 +156,9 @@ def recurring(row: StepColumn) -> Recurrence | None:
     return one if math.log(row.finite) + chance < math.log(BY_CHANCE) else None
 
 
-def too_quick(row: StepColumn, share: float = QUICK_SHARE) -> QuickSteps | None:
+def too_quick(row: StepColumn) -> QuickSteps | None:
     """Return the steps that took less than a share of what every other step took."""
-    return row.quick if row.quick is not None and row.quick.below_ms < share * row.quick.above_ms else None
+    return row.quick if row.quick is not None and row.quick.below_ms < QUICK_SHARE * row.quick.above_ms else None
 
 
 def tells_speed(column: str, columns: Collection[str]) -> bool:

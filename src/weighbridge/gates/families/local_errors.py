@@ -244,9 +244,8 @@ def _weights(name: str, code: str, place: str, why: str, **fields: Any) -> Mutat
 
 
 def _unlike(name: str, whole: float, row: float) -> Mutation[Limits]:
-    return _weights(
-        name, "weights-unlike", "matrix", "no point is compared", taken=(Taken(name="matrix", all=whole, row=row),)
-    )
+    taken = Taken(name="matrix", all=whole, row=row)
+    return _weights(name, "weights-unlike", "matrix", "no point is compared", taken=(taken,))
 
 
 def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
@@ -291,16 +290,9 @@ def _rounded_less(evidence: Evidence, _limits: Limits, _places: tuple[str, ...])
     return Mutated(with_rows(evidence, "points", changed))
 
 
-NO_ERRORS = {
-    "was never computed": None,
-    "is not a number": math.nan,
-    "has no bound": math.inf,
-    "lies below zero": -5e-324,
-}
-
-
 def _no_error(column: str, code: str, who: str) -> Iterator[Mutation[Limits]]:
-    for what, value in NO_ERRORS.items():
+    none = {"was never computed": None, "is not a number": math.nan, "has no bound": math.inf}
+    for what, value in {**none, "lies below zero": -5e-324}.items():
         for of in ("all", "token", "channel"):
 
             def change(row: ForwardError, _limits: Limits, of: str = of, value: Any = value) -> Fields | None:

@@ -26,17 +26,12 @@ COLUMN, LN_VOCAB, VOCAB = "column:", "ln_vocab", "vocab"
 FORM = "value, first, previous, baseline, ln_vocab or column:NAME"
 RELATIVE_TO = (str, Doc(FORM, pattern=r"value|first|previous|baseline|ln_vocab|column:[^\n]+"), "value")
 REFERENCES: Mapping[str, Need] = {
-    OTHER: Need(
-        "step_series",
-        of=("run",),
-        of_limits=lambda limits: {"column": str(limits["relative_to"])[len(COLUMN) :]},
-        when=lambda limits: str(limits.get("relative_to", "")).startswith(COLUMN),
-    ),
-    BASELINE: Need(
-        "step_series", of=("baseline",), options=("column",), when=lambda limits: limits.get("relative_to") == BASELINE
-    ),
-    FACTS: Need("facts", of=("run",), when=lambda limits: limits.get("relative_to") == LN_VOCAB),
-}
+    OTHER: Need("step_series", of=("run",), of_limits=lambda of: {"column": str(of["relative_to"])[len(COLUMN) :]},
+                when=lambda of: str(of.get("relative_to", "")).startswith(COLUMN)),
+    BASELINE: Need("step_series", of=("baseline",), options=("column",),
+                   when=lambda of: of.get("relative_to") == BASELINE),
+    FACTS: Need("facts", of=("run",), when=lambda of: of.get("relative_to") == LN_VOCAB),
+}  # fmt: skip
 
 
 # What a sample is compared with: nothing, a number, or None for a sample that is not compared.
@@ -56,13 +51,10 @@ def reference(evidence: Evidence) -> list[Series]:
 
 
 def beside(one: Series, steps: Sequence[int], *, latest: bool) -> Sequence[float]:
-    """Return a series at these steps, NaN where it has none; the `latest` sample stands for the steps after it.
-
-    What comes before the first one is compared with that: some evaluate before they train.
-    """
+    """Return a series at these steps, NaN where it has none; the `latest` sample stands for the steps after it."""
     known = dict(zip(one.step, one.value, strict=True))
     if latest and known:
-        there = sorted(known)
+        there = sorted(known)  # some evaluate before they train: the first sample stands for the steps before it, too
         steps = [there[max(bisect.bisect_right(there, step) - 1, 0)] for step in steps]
     return [known.get(step, math.nan) for step in steps]
 
@@ -158,11 +150,9 @@ def _with_column(column: str, *mutations: Mutation[Any], **more: Any) -> Compari
 
 ALONE = Comparison(codes=(), family="", to="value")
 AS_GIVEN = Comparison(
-    needs=REFERENCES,
-    mutations=(_ZEROED, _LEFT_OUT, _UNKNOWN, _ITSELF),
-    codes=("no-reference", "same-run"),
+    needs=REFERENCES, mutations=(_ZEROED, _LEFT_OUT, _UNKNOWN, _ITSELF), codes=("no-reference", "same-run"),
     family="relative",
-)
+)  # fmt: skip
 WITH_VOCABULARY = Comparison(
     needs={FACTS: Need("facts", of=("run",))}, mutations=(_UNKNOWN,), family="vocabulary", to=LN_VOCAB
 )

@@ -164,9 +164,8 @@ class RunningRule:
             self.enough = self.figure.samples(of, self.limits) >= self.needed
         if not self.enough or found is None or HOLDS[self.must](found, self.bound):
             return None
-        return Offence(
-            place=self.column, code=self.codes[0], figures={"step": step, "value": found, "bound": self.bound}
-        )
+        figures = {"step": step, "value": found, "bound": self.bound}
+        return Offence(place=self.column, code=self.codes[0], figures=figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,34 +201,21 @@ class Rule(BoundedFigure):
         blocked = dict.fromkeys(("too-few-samples", *self.relative.codes), Outcome.BLOCKED)
         baseline = ("baseline",) if any("baseline" in need.of for need in self.relative.needs.values()) else ()
         return Kind(
-            name=self.name,
-            version=self.version,
-            roles=dict.fromkeys(("run", *baseline), SubjectKind.RUN),
-            needs={
-                SAMPLES: Need("step_series", of=("run",), options=("column",)),
-                COLUMNS: Need("step_columns", of=("run",)),
-                **self.relative.needs,
-            },
+            name=self.name, version=self.version, roles=dict.fromkeys(("run", *baseline), SubjectKind.RUN),
+            needs={SAMPLES: Need("step_series", of=("run",), options=("column",)),
+                   COLUMNS: Need("step_columns", of=("run",)), **self.relative.needs},
             limits=self.limits(moved, self.place, **more),
             measure=settings(column=(str, Doc(self.means), self.column)),
-            codes={
-                self.code: Outcome.FAIL,
-                **blocked,
-                **{code: outcome for one in self.guards for code, outcome in one.codes.items()},
-            },
-            judge=ClauseJudge(
-                lambda given: (*(clause for one in self.guards for clause in one.clauses(given)), *self._clauses(given))
-            ),
+            codes={self.code: Outcome.FAIL, **blocked,
+                   **{code: outcome for one in self.guards for code, outcome in one.codes.items()}},
+            judge=ClauseJudge(lambda given: (
+                *(clause for one in self.guards for clause in one.clauses(given)), *self._clauses(given))),
             mutations=(*(mutation for one in self.guards for mutation in one.mutations), *self.relative.mutations),
             columns=lambda _limits, measure: (measure.column,),
             families=tuple(dict.fromkeys(filter(None, (*(one.family for one in self.guards), self.relative.family)))),
-            check=self.check,
-            cut=self._cut,
-            window=lambda limits, _: self._steps(limits),
-            figure=self.figure,
-            final=self._final,
-            tripwire=self._tripwire,
-        )
+            check=self.check, cut=self._cut, window=lambda limits, _: self._steps(limits), figure=self.figure,
+            final=self._final, tripwire=self._tripwire,
+        )  # fmt: skip
 
     @property
     def _final(self) -> tuple[str, ...]:

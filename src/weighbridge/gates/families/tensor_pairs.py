@@ -77,21 +77,17 @@ def kind_of_pairs(
     """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
     options = ("headers", "map", "names", "rename", "make")
     return Kind(
-        name=name,
-        roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
-        needs={
-            "pairs": Need("tensor_values", of=SIDES, options=options),
-            "beside": Need("files_beside", of=SIDES, optional=True),
-        },
-        measure=Look,
-        codes=kind.codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
-        mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)),
+        name=name, roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
+        needs={"pairs": Need("tensor_values", of=SIDES, options=options),
+               "beside": Need("files_beside", of=SIDES, optional=True)},
+        measure=Look, codes=kind.codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
+        mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _beside_changed, Outcome.BLOCKED)),
         **more,
-    )
+    )  # fmt: skip
 
 
 NOT_READ = "not-read"
-LAID = FileBeside(name="~/model.safetensors", role="weights", source="", candidate="1 bytes", why="")
+ADDED = FileBeside(name="~/model.safetensors", role="weights", source="", candidate="1 bytes", why="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +116,12 @@ def with_files(verdict: Verdict, evidence: Evidence, limits: Any) -> Verdict:
     return replace(verdict, figures={**verdict.figures, "beside": noted}) if noted else verdict
 
 
-def _laid(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | str:
+def _beside_changed(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | str:
     """Lay another file beside the import, and change those that both sides have."""
-    if "beside" not in evidence or any(fnmatchcase(LAID.name, one.file) for one in limits.may_ignore):
+    if "beside" not in evidence or any(fnmatchcase(ADDED.name, one.file) for one in limits.may_ignore):
         return "no file beside was looked for, or every one may be ignored"
     rows = rows_of(evidence, "beside", FileBeside)
-    return Mutated(kind.with_rows(evidence, "beside", (*(replace(row, candidate="~") for row in rows), LAID)))
+    return Mutated(kind.with_rows(evidence, "beside", (*(replace(row, candidate="~") for row in rows), ADDED)))
 
 
 MayIgnore: TypeAlias = Annotated[

@@ -168,12 +168,8 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     _breaks("a placeholder now and then", "recurring", _now_and_then, PART),
     _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=telling_speed),
     _breaks("a metric of too few samples to tell", "column-undecided", _too_short, UNDECIDED, at=_required),
-    *(
-        _breaks(name, code, _invented(make, code), "allowed of every column", at=_judged)
-        for name, code, make in INVENTED
-    ),
-    *(
-        _breaks(name, "impossible", _impossible(columns, fields), "every column may have that")
-        for name, columns, fields in IMPOSSIBLE
-    ),
-)
+    *(_breaks(name, code, _invented(make, code), "allowed of every column", at=_judged)
+      for name, code, make in INVENTED),
+    *(_breaks(name, "impossible", _impossible(columns, fields), "every column may have that")
+      for name, columns, fields in IMPOSSIBLE),
+)  # fmt: skip

@@ -152,9 +152,7 @@ def _words(*given: str, **fixed: str | float) -> Short:
     """Return words with the limit's value in these figures, and in others a number, or the limit of that name."""
 
     def change(row: TensorBits, limits: Limits, value: Any) -> TensorBits | None:
-        others: dict[str, Any] = {
-            name: getattr(limits, one) if isinstance(one, str) else one for name, one in fixed.items()
-        }
+        others = {name: getattr(limits, one) if isinstance(one, str) else one for name, one in fixed.items()}
         return words(row, limits, **dict.fromkeys(given, value), **others)
 
     return change

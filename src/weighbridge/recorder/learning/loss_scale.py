@@ -17,8 +17,8 @@ ROWS = 64  # looked at of each pass
 SURE = 0.01  # a target that is more probable than 1 minus this has too little gradient to tell its scale
 CLOSE = 0.005  # of the scale: how far rows, and entries beside the target, may be off it
 AGREEING = 0.9  # of the rows
-UNEVEN = 1e-3  # of the mean probability: else smoothing cannot be told from a scale
-VARYING = 0.05  # of the mean: else a loss of probabilities cannot be told from one of their logarithms
+UNEVEN = 1e-3  # of the mean probability: else smoothing looks like a scale
+VARYING = 0.05  # of the mean: else a loss of probabilities looks like one of their logarithms
 IGNORED = -100  # by cross_entropy
 WIDE = 2**22  # entries that are made float32 at once
 
@@ -75,18 +75,12 @@ class LossScale(Channel):
         if items is not None:  # a Trainer counts the first label of a sequence of a GPT-2, which is no target
             counted = torch.as_tensor(items, device=count.device, dtype=count.dtype)
             used = torch.where((count <= counted) & (counted <= count + sequences), counted, count)
-        return {
-            "loss_gradient_scale": scale * used / count,
-            "own_loss": total / used,
-            "labels_active_share": count / rows,
-        }
+        found = {"loss_gradient_scale": scale * used / count, "own_loss": total / used}
+        return {**found, "labels_active_share": count / rows}
 
 
 def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return of each row of the logits' gradient the least entry and where it is, found once; `[rows]`.
-
-    Of a cross-entropy it is the target: the only negative one.
-    """
+    """Return of each row of the logits' gradient the least entry and where it is, of a cross-entropy the target."""
     if watched.lowest is None:
         watched.lowest = gradient.flatten(0, -2).min(-1)
     return watched.lowest
@@ -151,11 +145,9 @@ def _cross_entropy(
     return scale, agreeing & on_line
 
 
-def _of_probabilities(
-    rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor, counted: torch.Tensor
-) -> torch.Tensor:
+def _of_probabilities(rises: torch.Tensor, p: torch.Tensor, at: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     """Return whether the loss took probabilities for logits, or for their logarithms."""
-    hot = torch.arange(p.shape[-1], device=p.device) == target[:, None]
+    hot = torch.arange(p.shape[-1], device=p.device) == at[:, None]
     of_targets = p.masked_fill(~hot, 0).sum(-1, keepdim=True).masked_fill(~counted, torch.nan)
     mean = of_targets.nanmean()
     varies = (of_targets - mean).square().nanmean() > (VARYING * mean) ** 2

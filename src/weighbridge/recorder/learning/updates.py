@@ -12,7 +12,7 @@ from weighbridge.recorder.learning.tensor_norms import gradient_norms, here, nor
 LAYOUT, PLAIN = operator.attrgetter("layout"), (torch.Tensor, torch.float32)
 FAINT = 1e-9  # of the largest norm: what is below is noise of rounding
 MOST_NODES = 1000  # of a graph that are gone through: a weight is made in a few
-MOST_COPIED = 2**26  # bytes of weights: more are not held twice
+MOST_COPIED = 2**26  # bytes of weights: more are not copied
 
 
 def unwrapped(optimizer: Any) -> Any:

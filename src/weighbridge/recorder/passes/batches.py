@@ -16,7 +16,7 @@ from weighbridge.recorder.learning.tensor_norms import every_so_many
 
 REMEMBERED = 1 << 18  # batches of a pass, and rows of a run
 ELEMENTS = 1 << 17  # of an array that are looked at, evenly spaced
-PASSES, ROWS, WIDTH = 16, 64, 1024  # of a step, of each, and of each row: held against what is evaluated
+PASSES, ROWS, WIDTH = 16, 64, 1024  # of a step, of each, and of each row: compared with what is evaluated
 PARTS = 16  # of a list that are looked through for arrays
 PASS = 8  # batches of a pass at least, whose order is like that of another by no chance
 ROW = 4  # elements of which a row has at least, to be like another by no chance
