@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import Basis, Fields, Origin, SubjectError, bare, dataclass, field, np, replace, table
 from weighbridge.core.local_files import exists, is_folder, local_path
 from weighbridge.run_logs import log_table
-from weighbridge.run_logs.book import Book, read_book
+from weighbridge.run_logs.book import Book, read_book, utc
 from weighbridge.run_logs.formats.recognition import read_log
 from weighbridge.run_logs.json_log import LAYERS, lack_of, ranks_inside
 from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NOT_OWED, NUMBER, UNREADABLE, Cells
@@ -102,8 +102,7 @@ class RunView:
         """Return when it began, in UTC, as a run of complete provenance tells; empty where that is not known."""
         if self.origin is Origin.FIXTURE:
             return ""
-        began = dt.datetime.fromisoformat(str(self.facts["started"])).astimezone(dt.UTC)
-        return began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return utc(dt.datetime.fromisoformat(str(self.facts["started"])).timestamp())
 
     @property
     def program(self) -> tuple[str, bool | None]:

@@ -1,7 +1,6 @@
 """Write a book: begun before the child, a line at a time, durable where it counts, and sealed when all is over."""
 
 import contextlib
-import datetime as dt
 import fcntl
 import hashlib
 import os
@@ -17,7 +16,7 @@ from weighbridge.core.pseudonym import passing_key, seal_of
 from weighbridge.evidence.disk import digest_regular, disk_errors, replace_file, sync_folder
 from weighbridge.evidence.redact import own_key
 from weighbridge.quantities.book_lines import BOOK, FOLDER, SCHEMA, SEAL, STOPPED, FileState, Line, Note, Release
-from weighbridge.run_logs.book import MAX_BOOK, read_book
+from weighbridge.run_logs.book import MAX_BOOK, read_book, utc
 
 MAX_STOP = 1 << 20
 BEGINS = b'"kind":"begin"'
@@ -49,7 +48,7 @@ def demand_contracts(run: Path, mine: Mapping[str, str]) -> None:
 
 def now_text() -> str:
     """Return the time of day, in UTC as bundles write it."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc(time.time())
 
 
 class Book:
