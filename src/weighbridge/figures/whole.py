@@ -4,7 +4,6 @@ import bisect
 import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Series
@@ -85,7 +84,7 @@ def within(series: Series, limits: Any) -> FigureValue:
     return FigureValue(count / len(series.value), {"count": count, **given})
 
 
-STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {**SUMMARIES, "max": max}
+STATISTICS = {"median": SUMMARIES["median"], "mean": SUMMARIES["mean"], "max": max}
 
 
 def between(series: Series, steps: tuple[float, float]) -> Series:
