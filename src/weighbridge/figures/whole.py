@@ -84,6 +84,7 @@ def within(series: Series, limits: Any) -> FigureValue:
     return FigureValue(count / len(series.value), {"count": count, **given})
 
 
+STATISTICS: Mapping[str, Callable[[Sequence[float]], float]]
 STATISTICS = {"median": SUMMARIES["median"], "mean": SUMMARIES["mean"], "max": max}
 
 
