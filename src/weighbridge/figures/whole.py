@@ -4,6 +4,7 @@ import bisect
 import itertools
 import math
 import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Series
