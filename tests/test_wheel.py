@@ -321,7 +321,7 @@ def test_is_it_my_file(desk: Path) -> None:
     code, printed = ask(desk, "good", "verify", "--subject", "import=model.gguf")
     assert (code, "model.gguf is import@default as it was measured" in line(printed, "subject import")) == (0, True)
     code, printed = ask(desk, "bad", "verify", "--subject", "import=model.gguf")
-    assert (code, "is not import as it was measured" in line(printed, "subject import")) == (1, True)
+    assert (code, "is not import@default as it was measured" in line(printed, "subject import")) == (1, True)
 
 
 def test_who_measured(desk: Path) -> None:
