@@ -239,6 +239,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     "device_evidence": {
         "_probe: for device, ops in named.items() if isinstance(ops, Mapping)": BESIDE,
         "_probe: for name, reason in why.items()": BESIDE,
+        "_of_run: for _ in failures(view, DEVICE)": UNTOUCHED,
     },
     "facts-run": {
         "measure: for name, section in REPORTED.items()": ABSENT,

@@ -44,13 +44,12 @@ class Book:
     inside: str = ""
     segments: tuple[Segment, ...] = ()
 
-    def doubt(
-        self, digests: Mapping[str, str], heads: Sequence[Fields] = (), device: str = "", times: Sequence[float] = ()
-    ) -> str:
-        """Return why files with these digests, each `run.json`, a device or times of rows were not witnessed, or ""."""
-        return self.why or next(self._doubts(digests, heads, device), "") or self._elsewhen(times)
+    def doubt(self, digests: Mapping[str, str], heads: Sequence[Fields] = (), device: str = "") -> str:
+        """Return why files with these digests, each `run.json` and a device were not witnessed; "" where they were."""
+        return self.why or next(self._doubts(digests, heads, device), "")
 
-    def _elsewhen(self, times: Sequence[float]) -> str:
+    def elsewhen(self, times: Sequence[float]) -> str:
+        """Return which of these times of rows, in seconds, lies in no segment; "" where all lie in one."""
         spans = [(one.from_.timestamp() - SLEWED, one.until.timestamp() + SLEWED) for one in self.segments]
         other = (at for at in times if not any(begin <= at <= end for begin, end in spans))
         return "".join(f"a row is of {utc(at)}, when the witness watched no run" for at in [*other][:1])

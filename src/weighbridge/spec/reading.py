@@ -56,7 +56,7 @@ class Text:
         self.where = where
         self.known = known
         self.units = tuple(units_of(text, first_line))
-        self.fenced = () if known.frozen else tuple(units_of(text, first_line, fences=True))
+        self.fenced = tuple(units_of(text, first_line, fences=True)) if known.strict and not known.frozen else ()
         spans = _between(text, BEGIN, END)
         self.blocks = tuple((first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in spans)
         self.counted: Counter[str] = Counter()

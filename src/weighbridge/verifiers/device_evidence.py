@@ -47,10 +47,10 @@ def _probes(events: Sequence[Fields]) -> list[Fields]:
 
 
 def _of_run(view: RunView) -> Mapping[str, Any]:
-    """Return what every probe of a run is compared with: the steps that were logged; none where the recorder failed."""
+    """Return what every probe of a run is compared with: the steps that were logged, and failures of the recorder."""
     steps = logged.step if (logged := view.column(STEP)) is not None else ()
     span = {"first_step": min(steps, default=None), "last_step": max(steps, default=None), "steps": len(set(steps))}
-    return {**span, "announced_steps": announced_steps(view), "failures": 0}
+    return {**span, "announced_steps": announced_steps(view), "failures": sum(1 for _ in failures(view, DEVICE))}
 
 
 def _probe(event: Fields, facts: Fields, known: Mapping[str, Any]) -> DeviceProbe:

@@ -74,10 +74,12 @@ class RunView:
         if self.witness is None:
             lacks = lack_of(self.facts) or "an attempt has no complete provenance"
             return lacks if "schema" in self.facts else ""  # of a log of others nothing is asked
+        return self.witness.doubt(self.digests, self.heads) or self.witness.elsewhen(self._first_and_last())
+
+    def _first_and_last(self) -> tuple[float, ...]:
         cells = self.cells.get("time", Cells())
         times = np.asarray(cells.values)[np.frombuffer(cells.state, np.uint8) == NUMBER]
-        ends = (float(times.min()), float(times.max())) if len(times) else ()
-        return self.witness.doubt(self.digests, self.heads, times=ends)
+        return (float(times.min()), float(times.max())) if len(times) else ()
 
     @property
     def origin(self) -> Origin:
