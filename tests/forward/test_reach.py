@@ -201,8 +201,10 @@ FAULTS = (
 @pytest.mark.parametrize(
     ("fault", "place", "dtype"),
     [
-        pytest.param(*one, dtype, marks=[pytest.mark.exhaustive] * (at % 2 != other))
-        for at, one in enumerate(FAULTS)
+        pytest.param(
+            fault, place, dtype, id=f"{fault.__name__}-{dtype}", marks=[pytest.mark.exhaustive] * (at % 2 != other)
+        )
+        for at, (fault, place) in enumerate(FAULTS)
         for other, dtype in enumerate(("float32", "bfloat16"))
     ],
 )
