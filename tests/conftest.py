@@ -48,6 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Let no collection of garbage look again at what the tests import."""
     gc.freeze()
+    gc.set_threshold(100_000, 20, 100)  # a tree of all of the source is no garbage at every 700th node
     gc.enable()
 
 
