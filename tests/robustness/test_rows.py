@@ -13,7 +13,7 @@ from tests.robustness.rows import ROOT, ROWS, Elsewhere, Row
 
 MARK = r" \*"  # on the page: a case is a test
 OWN = {f"{row.name}: {row.says}": row for row in ROWS if isinstance(row, Row)}
-SLOW = ("R1", "R2", "R24")  # of which tests in one process try the most that can be tried in seconds
+SLOW = ("R1", "R2")  # of which tests in one process try the most that can be tried in seconds
 
 
 @pytest.mark.slow
