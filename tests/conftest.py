@@ -18,6 +18,11 @@ gc.disable()
 # What a test writes need not outlast a power cut; a descriptor that is not open is still refused.
 os.fsync = os.fstat  # type: ignore[assignment]
 
+# A repository of a test has no use for samples of hooks, for upkeep after each commit, or for outlasting a power cut.
+os.environ |= {"GIT_TEMPLATE_DIR": "", "GIT_CONFIG_COUNT": "2"}
+os.environ |= {"GIT_CONFIG_KEY_0": "maintenance.auto", "GIT_CONFIG_VALUE_0": "false"}
+os.environ |= {"GIT_CONFIG_KEY_1": "core.fsync", "GIT_CONFIG_VALUE_1": "none"}
+
 # Where these tests run changes nothing of what they see.
 for name in (
     "CI",
@@ -48,6 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Let no collection of garbage look again at what the tests import."""
     gc.freeze()
+    gc.set_threshold(100_000, 20, 100)  # a tree of all of the source is no garbage at every 700th node
     gc.enable()
 
 

@@ -20,13 +20,25 @@ BLOCKS = re.findall(r"^`([^`\n]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", GUIDE, r
 LONG = "a-name-of-forty-characters-which-is-long"
 
 
+def copied(folder: Path) -> Path:
+    """Copy the sources, the cards and what checks them into a folder."""
+    for name in ("src", "gates", "verifiers", "words", "contracts", "templates", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "fixtures"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a copy of the sources, the cards and what checks them."""
-    for name in ("src", "gates", "verifiers", "words", "contracts", "templates", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "fixtures"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+    """Return a copy that a test may write into."""
+    return copied(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unwritten(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """Return a copy that nothing is written into, and what it holds."""
+    folder = copied(tmp_path_factory.mktemp("unwritten"))
+    return folder, files(folder)
 
 
 def python(checkout: Path, *words: str, where: str = ".") -> subprocess.CompletedProcess[str]:
@@ -107,9 +119,9 @@ def test_what_is_written_is_sound_and_fails_the_selftest_until_it_is_filled(chec
     ],
 )
 def test_a_name_that_is_taken_or_of_another_form_is_refused_and_nothing_is_written(
-    checkout: Path, code: str, words: tuple[str, ...]
+    unwritten: tuple[Path, dict[str, str]], code: str, words: tuple[str, ...]
 ) -> None:
-    before = files(checkout)
+    checkout, before = unwritten
     printed = weighbridge(checkout, "new", *words)
     assert (printed.returncode, printed.stdout, printed.stderr.split()[0]) == (2, "", code)
     assert files(checkout) == before

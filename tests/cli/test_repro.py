@@ -17,17 +17,32 @@ pytest.importorskip("safetensors")
 
 from tests.verifiers.stacks import MODELS  # noqa: E402
 
+from weighbridge.cli import main  # noqa: E402
+
 __all__ = ["cli"]
 pytestmark = pytest.mark.slow
 GATE = ("verify", "builtin:forward-parity", "--gate", "GATE-PARITY-001", "--param", "other_weights=*")
 
 
-@pytest.fixture
-def bundle(cli: Cli, workplace: Path) -> Path:
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Judge a stack whose bias was dropped; both lie in the project, so the bundle says where."""
-    shutil.copy(MODELS / "tiny_gpt.py", workplace / "gpt.py")
+    folder = tmp_path_factory.mktemp("judged")
+    shutil.copy(MODELS / "tiny_gpt.py", folder / "gpt.py")
     bound = ("--subject", "reference=gpt.py:reference", "--subject", "candidate=gpt.py:bias_dropped")
-    assert cli(*GATE, *bound, "--evidence", "e").code == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("sys.argv", ["weighbridge", *GATE, *bound, "--evidence", "e"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 1
+    return folder
+
+
+@pytest.fixture
+def bundle(judged: Path, workplace: Path) -> Path:
+    """Return that bundle in a copy of the project that a test may change."""
+    shutil.copytree(judged, workplace, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (found,) = Path("e/bundles").iterdir()
     return found
 

@@ -19,6 +19,7 @@ from tests.books import kept, watched
 from tests.cli.conftest import Cli, Ended
 from tests.forward.traces import EXAMPLES, entry, example, facts, trace, written
 
+from weighbridge.cli import main
 from weighbridge.core.data import data_path
 from weighbridge.forward.trace_file import Device, open_trace, save
 
@@ -78,6 +79,19 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     return found
 
 
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a trace of one specimen, captured by this process."""
+    pytest.importorskip("torch")
+    path = tmp_path_factory.mktemp("fused") / "fused.trace"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["weighbridge", "trace", "capture", f"{GPT}:fused", str(path)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert not ended.value.code
+    return path
+
+
 def judged(cli: Cli, candidate: object, *more: object) -> Ended:
     return cli(*PARITY, "--subject", f"candidate={candidate}", *more)
 
@@ -132,10 +146,8 @@ def test_a_trace_is_judged_without_the_candidates_code(cli: Cli, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_trace_named_by_a_contract_needs_no_command_line_of_its_own(
-    cli: Cli, captured: Mapping[str, Path], tmp_path: Path
-) -> None:
-    shutil.copy(captured["fused"], tmp_path / "engine.trace")
+def test_a_trace_named_by_a_contract_needs_no_command_line_of_its_own(cli: Cli, fused: Path, tmp_path: Path) -> None:
+    shutil.copy(fused, tmp_path / "engine.trace")
     path = contract(tmp_path, path="engine.trace")
     assert cli("lint", path).code == 0
     ended = cli("verify", path, "--subject", f"reference={GPT}:reference")
@@ -155,12 +167,12 @@ def test_what_a_contract_calls_a_trace_is_never_run(cli: Cli, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_trace_cannot_be_the_reference(cli: Cli, captured: Mapping[str, Path], tmp_path: Path) -> None:
+def test_a_trace_cannot_be_the_reference(cli: Cli, fused: Path, tmp_path: Path) -> None:
     ended = cli("lint", contract(tmp_path, reference="engine", candidate="reference"))
     assert ended.code == 2
     printed = "subject-kind 'engine' is a trace, the role 'reference' takes a model"
     assert printed in ended.out + ended.err
-    ended = cli(*PARITY[:-1], f"reference={captured['fused']}", "--subject", f"candidate={GPT}:fused")
+    ended = cli(*PARITY[:-1], f"reference={fused}", "--subject", f"candidate={GPT}:fused")
     assert ended.code == 3
     assert "a trace holds values, and no code that could be run again in float64 (no-code)" in ended.out
 
@@ -184,9 +196,9 @@ def test_a_trace_of_other_inputs_is_blocked_and_one_sequence_shows_nothing(cli: 
 
 
 @pytest.mark.slow
-def test_a_value_that_is_nan_in_a_trace_is_named(cli: Cli, captured: Mapping[str, Path], tmp_path: Path) -> None:
-    raw = bytearray(captured["fused"].read_bytes())
-    found = open_trace(captured["fused"]).tensors["L1.ffn.down"]
+def test_a_value_that_is_nan_in_a_trace_is_named(cli: Cli, fused: Path, tmp_path: Path) -> None:
+    raw = bytearray(fused.read_bytes())
+    found = open_trace(fused).tensors["L1.ffn.down"]
     raw[found.offset : found.offset + 4] = np.float32(np.nan).tobytes()
     (tmp_path / "nan.trace").write_bytes(raw)
     ended = judged(cli, tmp_path / "nan.trace")

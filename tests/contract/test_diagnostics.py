@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -76,22 +77,40 @@ def a_log(folder: Path, cells: Mapping[str, Sequence[float]], begins: int) -> Pa
     return path
 
 
-def came_to(folder: Path, row: str, cells: Mapping[str, Sequence[float]]) -> tuple[Outcome, str]:
-    """Return what one row comes to, of a log with these cells."""
+Came = Mapping[str, tuple[Outcome, str]]
+Nothing = Callable[[int], Came]
+
+
+def begins(row: str) -> int:
+    """Return the step from which a row looks."""
     band = row.removeprefix("7.3-")
-    run = a_log(folder, cells, begins=int(band) if band.isdigit() else 0)
-    gates = (f"GATE-DIAG-{row}",)
+    return int(band) if band.isdigit() else 0
+
+
+def came_to(folder: Path, rows: Sequence[str], cells: Mapping[str, Sequence[float]], begins: int) -> Came:
+    """Return what each row comes to, by its gate, of a log with these cells."""
     request = VerifyRequest(
         contracts=("builtin:diagnostics",),
-        subjects=(f"run={run}",),
-        gates=gates,
+        subjects=(f"run={a_log(folder, cells, begins)}",),
+        gates=tuple(f"GATE-DIAG-{row}" for row in rows),
         evidence=None,
         ledger=folder / "ledger",
     )
     (result,) = verify(request, lambda _text: None)
-    (finding,) = result.evaluation.findings
-    verdict = finding.uncounted or finding.verdict  # the log does not say that it ended
-    return verdict.outcome, verdict.code
+    findings = {finding.gate: finding.uncounted or finding.verdict for finding in result.evaluation.findings}
+    return {gate: (one.outcome, one.code) for gate, one in findings.items()}  # the log does not say that it ended
+
+
+@pytest.fixture(scope="module")
+def nothing_handed_over(tmp_path_factory: pytest.TempPathFactory) -> Nothing:
+    """Judge all rows that look from a step on at once, of a log that has none of their columns."""
+
+    @functools.cache
+    def judged(step: int) -> Came:
+        rows = [row for row in HANDED_OVER if begins(row) == step]
+        return came_to(tmp_path_factory.mktemp("nothing"), rows, {}, step)
+
+    return judged
 
 
 @pytest.mark.parametrize("row", HANDED_OVER)
@@ -99,13 +118,14 @@ def test_what_is_handed_over_passes_where_it_is_good_and_fails_where_it_is_bad(r
     column, good, bad = HANDED_OVER[row]
     others = {"lr": {"lr_declared": (1.0e-4, 2.0e-4, 1.5e-4)}, "loss_float64": {"loss": (3.04, 3.03, 3.02)}}
     beside = others.get(column, {})
-    assert came_to(tmp_path, row, {column: good, **beside})[0] is Outcome.PASS
-    assert came_to(tmp_path, row, {column: bad, **beside})[0] is Outcome.FAIL
+    for cells, outcome in ((good, Outcome.PASS), (bad, Outcome.FAIL)):
+        ((came, _),) = came_to(tmp_path, [row], {column: cells, **beside}, begins(row)).values()
+        assert came is outcome
 
 
 @pytest.mark.parametrize("row", HANDED_OVER)
-def test_what_is_not_handed_over_is_blocked(row: str, tmp_path: Path) -> None:
-    assert came_to(tmp_path, row, {}) == (Outcome.BLOCKED, "no-column")
+def test_what_is_not_handed_over_is_blocked(row: str, nothing_handed_over: Nothing) -> None:
+    assert nothing_handed_over(begins(row))[f"GATE-DIAG-{row}"] == (Outcome.BLOCKED, "no-column")
 
 
 def test_every_row_has_a_gate_and_a_question_and_what_a_script_must_hand_over_is_advice() -> None:

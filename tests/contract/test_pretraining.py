@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.contract.pretraining_runs import PARAMS, SHOWN, bind, run
 
-import weighbridge
 from weighbridge.contract.load import load_contract
 from weighbridge.core.model import Finding, Outcome
+from weighbridge.evaluation.verification import VerifyRequest, verify
 
 IDS = (
     *(f"GATE-TRAIN-{number:03d}" for number in range(1, 11)), "GATE-TRAIN-EXHAUST",
@@ -19,10 +19,14 @@ ELSEWHERE = {"GATE-GPUTRAIN-006-CUDA"}  # needs a device to be judged at all
 
 
 def judged(gate: str, folder: Path, subjects: dict[str, str]) -> Finding:
-    """Return what a gate comes to."""
-    (found,) = weighbridge.verify(
-        "builtin:pretraining", subjects=subjects, params=PARAMS, gates=(gate,), evidence=folder / "evidence"
-    ).findings
+    """Return what a gate comes to; no bundle is sealed of it."""
+    bound = tuple(f"{name}={path}" for name, path in subjects.items())
+    request = VerifyRequest(
+        contracts=("builtin:pretraining",), subjects=bound, params=PARAMS, gates=(gate,), evidence=None,
+        ledger=folder / "ledger",
+    )  # fmt: skip
+    (result,) = verify(request, lambda _text: None)
+    (found,) = result.evaluation.findings
     return found
 
 

@@ -163,7 +163,7 @@ def sealed(item: Measured) -> tuple[bytes, dict[str, bytes]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quantity", QUANTITIES)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_whatever_was_measured_comes_back_equal_and_to_the_same_bytes(quantity: str, data: st.DataObject) -> None:
     item = data.draw(measurements(QUANTITIES[quantity]))
@@ -197,6 +197,7 @@ def test_two_columns_with_the_same_steps_share_one_array() -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(st.lists(findings, max_size=3))
 def test_findings_come_back_byte_for_byte_without_the_places_that_were_looked_at(items: list[Finding]) -> None:
     data = findings_to_bytes(items)

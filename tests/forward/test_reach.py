@@ -23,7 +23,7 @@ from weighbridge.forward.stacks import DRAWN, Torch  # noqa: E402
 from weighbridge.gates.families.local_errors import REACHED, Limits  # noqa: E402
 from weighbridge.gates.forward_parity import judge  # noqa: E402
 from weighbridge.verifiers.forward_errors import measure  # noqa: E402
-from weighbridge.views.model_view import open_model  # noqa: E402
+from weighbridge.views.model_view import ModelView, open_model  # noqa: E402
 
 LONG_ROPE = {
     "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 32, "factor": 8.0,
@@ -32,13 +32,19 @@ LONG_ROPE = {
 
 
 def loaded(name: str, **changes: Any) -> Any:
-    """Return a model of three layers with other settings."""
+    """Return a model of two layers with other settings."""
     torch.manual_seed(1)
-    config = transformers.AutoConfig.for_model(name, **{**CONFIGS.get(name, SMALL), **changes})
+    config = transformers.AutoConfig.for_model(name, **{**CONFIGS.get(name, SMALL), "num_hidden_layers": 2, **changes})
     model = transformers.AutoModelForCausalLM.from_config(config)
     for weight in model.parameters():
         weight.data *= 4 if weight.ndim > 1 else 1
     return model.eval()
+
+
+@pytest.fixture(scope="module")
+def qwen() -> ModelView:
+    """Return a reference that no test changes: its runs are made once."""
+    return shown(Torch(module=loaded("qwen2")))
 
 
 def judged(reference: Any, candidate: Any, **limits: Any) -> Verdict:
@@ -192,15 +198,22 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("fault", "place"), FAULTS, ids=[one.__name__ for one, _ in FAULTS])
+@pytest.mark.parametrize(
+    ("fault", "place", "dtype"),
+    [
+        pytest.param(
+            fault, place, dtype, id=f"{fault.__name__}-{dtype}", marks=[pytest.mark.exhaustive] * (at % 2 != other)
+        )
+        for at, (fault, place) in enumerate(FAULTS)
+        for other, dtype in enumerate(("float32", "bfloat16"))
+    ],
+)
 def test_what_only_padding_or_a_cache_shows_is_found_where_it_is(
-    fault: Callable[[Any], None], place: str, dtype: str
+    qwen: ModelView, fault: Callable[[Any], None], place: str, dtype: str
 ) -> None:
-    reference, candidate = (loaded("qwen2") for _ in range(2))
-    candidate.to(getattr(torch, dtype))
+    candidate = loaded("qwen2").to(getattr(torch, dtype))
     fault(candidate)
-    verdict = judged(reference, candidate)
+    verdict = judged(qwen, candidate)
     assert (verdict.outcome, verdict.code, verdict.figures.get("first")) == (Outcome.FAIL, "diverged", place)
 
 
@@ -213,7 +226,7 @@ def test_inputs_of_ones_own_do_not_show_them_and_that_is_said(fault: Callable[[A
     assert (verdict.outcome, verdict.figures["not_reached"]) == (Outcome.PASS, ["cache", "padding"])
 
 
-@pytest.mark.parametrize("fault", [wrong_slot, last_key_left_out])
+@pytest.mark.parametrize("fault", [pytest.param(wrong_slot, marks=pytest.mark.exhaustive), last_key_left_out])
 def test_a_reference_whose_own_cache_is_wrong_reaches_none(fault: Callable[[Any], None]) -> None:
     sides = [loaded("qwen2"), loaded("qwen2")]
     for one in sides:
@@ -235,14 +248,14 @@ def test_a_bug_is_found_beside_a_cache_that_is_wrong_on_both_sides() -> None:
     assert (verdict.outcome, verdict.figures["first"]) == (Outcome.FAIL, "model.layers.1.self_attn.q_proj.out")
 
 
-def test_a_model_that_raises_on_a_mask_or_a_cache_is_compared_without() -> None:
+def test_a_model_that_raises_on_a_mask_or_a_cache_is_compared_without(qwen: ModelView) -> None:
     candidate = loaded("qwen2")
 
     def before(_module: Any, _args: Any, named: Any) -> None:
         assert not named.get("use_cache"), "no cache here"
 
     candidate.register_forward_pre_hook(before, with_kwargs=True)
-    verdict = judged(loaded("qwen2"), candidate)
+    verdict = judged(qwen, candidate)
     assert (verdict.outcome, verdict.figures["not_reached"]) == (Outcome.PASS, ["cache"])
 
 
@@ -320,8 +333,8 @@ def test_a_decoded_candidate_reaches_the_cache(folder: Path) -> None:
     assert (verdict.outcome, verdict.figures["not_reached"]) == (Outcome.PASS, [])
 
 
-def test_a_bug_fails_though_the_inputs_do_not_reach_what_is_asked_for() -> None:
+def test_a_bug_fails_though_the_inputs_do_not_reach_what_is_asked_for(qwen: ModelView) -> None:
     candidate = loaded("qwen2")
     candidate.model.layers[1].self_attn.q_proj.bias.data += 1
-    verdict = judged(loaded("qwen2"), candidate, reach=("cache",), other_weights=("*",))
+    verdict = judged(qwen, candidate, reach=("cache",), other_weights=("*",))
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, "diverged")

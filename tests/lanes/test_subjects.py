@@ -233,7 +233,14 @@ SWAPS: dict[str, tuple[Callable[[Path], object], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("swap", sorted(SWAPS))
+# Of what was added, the code stands for the others.
+@pytest.mark.parametrize(
+    "swap",
+    [
+        pytest.param(one, marks=[pytest.mark.exhaustive] * (one.endswith(" added") and one != "code added"))
+        for one in sorted(SWAPS)
+    ],
+)
 def test_another_folder_than_was_measured_is_never_accepted(cli: Cli, folders: Path, swap: str) -> None:
     assert lane(cli, "nightly", "--record")[0] == 0
     change, named = SWAPS[swap]
@@ -347,8 +354,12 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+OFTEN = {"environment of another lane", "statement removed", "verdicts damaged", "folder linked", "folder deleted"}
+DAMAGED = [pytest.param(name, marks=[pytest.mark.exhaustive] * (name not in OFTEN)) for name in sorted(DAMAGES)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", sorted(DAMAGES))
+@pytest.mark.parametrize("damage", DAMAGED)
 def test_a_fail_that_cannot_be_read_lets_no_older_pass_stand_in(cli: Cli, project: Path, damage: str) -> None:
     right, wrong = (project / f"{name}.safetensors" for name in ("good", "bad"))
     assert nightly(cli, "good") == 0
@@ -367,7 +378,7 @@ def test_a_fail_that_cannot_be_read_lets_no_older_pass_stand_in(cli: Cli, projec
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", sorted(set(DAMAGES) - {"folder deleted"}))
+@pytest.mark.parametrize("damage", [one for one in DAMAGED if one.values != ("folder deleted",)])
 def test_an_unrecorded_fail_that_cannot_be_read_leaves_no_gate_sound(cli: Cli, project: Path, damage: str) -> None:
     assert nightly(cli, "good") == 0
     shutil.copy(project / "bad.safetensors", project / "good.safetensors")

@@ -210,7 +210,7 @@ def test_what_no_contract_knows_is_refused(tmp_path: Path, option: str, hint: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.exhaustive)])
 def test_where_no_gate_passed_nothing_was_shown(tmp_path: Path, workers: tuple[str, ...]) -> None:
     written(tmp_path, {"advisory": TEXT.replace("severity: required", "severity: advisory")})
     (tmp_path / "contracts" / "test_other.py").write_text("def test_other():\n    pass\n")

@@ -120,7 +120,9 @@ def rows(path: Path, name: str = "steps.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (path / name).read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in ("tied", "BERT"))) for name in MODELS]
+)
 def test_training_is_the_same_to_the_bit_and_what_can_be_seen_is_there(name: str, tmp_path: Path) -> None:
     make, feed, loss_of, attends, labelled = MODELS[name]
     found = []
@@ -256,10 +258,10 @@ def opt() -> Any:
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        ("Qwen2", qwen),
+        pytest.param("Qwen2", qwen, marks=pytest.mark.exhaustive),
         ("GPT-2", gpt2),
-        ("BERT", bert),
-        ("OPT", opt),
+        pytest.param("BERT", bert, marks=pytest.mark.exhaustive),
+        pytest.param("OPT", opt, marks=pytest.mark.exhaustive),
         ("own attention", TinyGPT),
         ("own attention", lambda: TinyGPT(drop_always=True)),
     ],

@@ -13,12 +13,12 @@ from tests.robustness.rows import ROOT, ROWS, Elsewhere, Row
 
 MARK = r" \*"  # on the page: a case is a test
 OWN = {f"{row.name}: {row.says}": row for row in ROWS if isinstance(row, Row)}
-SLOW = ("R1", "R2", "R3", "R24")  # of which tests in one process try the most that can be tried in seconds
+SLOW = ("R1", "R2")  # of which tests in one process try the most that can be tried in seconds
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "says", [pytest.param(says, marks=[pytest.mark.slow] * (row.name in SLOW)) for says, row in OWN.items()]
+    "says", [pytest.param(says, marks=[pytest.mark.exhaustive] * (row.name in SLOW)) for says, row in OWN.items()]
 )
 def test_nothing_is_undetected_corrupted_or_hung(says: str, tmp_path: Path) -> None:
     row = OWN[says]

@@ -174,15 +174,24 @@ def test_a_signal_is_distinguished_from_an_exit_code() -> None:
     assert python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)").exit_code == -signal.SIGSEGV
 
 
+REFUSING = (CommandView((sys.executable, "-S", "-c", REFUSES)),)
+
+
+@pytest.fixture(scope="module")
+def refused() -> Measurement:
+    """Measure a command that refuses, once."""
+    found = VERIFIER.measure(REFUSING, {})
+    assert isinstance(found, Measurement)
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [{}, {"exit_code": 0}, {"timed_out": True}, {"stdout": ""}, {"stderr": ""}, {"left": ()}, {"wall_seconds": 0.0}],
 )
-def test_an_instrument_that_does_not_look_is_seen_to_be_blind(change: dict[str, Any]) -> None:
-    views = (CommandView((sys.executable, "-S", "-c", REFUSES)),)
-    honest = VERIFIER.measure(views, {})
-    assert isinstance(honest, Measurement)
+def test_an_instrument_that_does_not_look_is_seen_to_be_blind(refused: Measurement, change: dict[str, Any]) -> None:
+    honest = refused
 
     def measure(asked: Any, options: Any) -> Measurement:
         seen = VERIFIER.measure(asked, options) if change else honest
@@ -191,8 +200,12 @@ def test_an_instrument_that_does_not_look_is_seen_to_be_blind(change: dict[str, 
         assert found is not None
         return dataclasses.replace(seen, value=Record(dataclasses.replace(found, **change)))
 
-    assert not lay_canary(dataclasses.replace(VERIFIER, measure=measure), views, {}, honest).seen
-    assert lay_canary(VERIFIER, views, {}, honest).seen
+    assert not lay_canary(dataclasses.replace(VERIFIER, measure=measure), REFUSING, {}, honest).seen
+
+
+@pytest.mark.slow
+def test_an_instrument_that_looks_is_seen_to(refused: Measurement) -> None:
+    assert lay_canary(VERIFIER, REFUSING, {}, refused).seen
 
 
 def test_the_environment_of_the_person_is_otherwise_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,6 +39,12 @@ def tapped(**changes: Any) -> ModelView:
     return shown(Torch(**{"module": module(), "taps": gpt.TAPS, "tokens": gpt.tokens(), **changes}))
 
 
+@functools.cache
+def sound() -> Measurement:
+    """Measure one sound candidate, once for all tests that weaken nothing."""
+    return measured(REFERENCE, named("fused"))
+
+
 def judged(reference: ModelView, candidate: ModelView) -> Verdict:
     return judge({"points": measured(reference, candidate)}, Limits())
 
@@ -57,7 +64,7 @@ def test_memory_that_stays_in_float32_is_counted_and_blocks() -> None:
 @pytest.mark.slow
 def test_norms_that_go_through_float32_are_widened() -> None:
     found = rows(measured(named("float32_norms"), named("fused")))
-    plain = rows(measured(REFERENCE, named("fused")))
+    plain = rows(sound())
     assert found["logits"].run.lower_ops == 0
     assert found["L0.attn_norm.out"].truth_norm == plain["L0.attn_norm.out"].truth_norm
 
@@ -74,7 +81,7 @@ def test_constants_that_were_once_bfloat16_are_reported_and_block() -> None:
 
 @pytest.mark.slow
 def test_a_clean_reference_is_audited_whole() -> None:
-    run = rows(measured(REFERENCE, named("fused")))["logits"].run
+    run = rows(sound())["logits"].run
     assert (run.lower_ops, run.rounded_constants) == (0, 0)
     assert run.audited_ops > 100
 
@@ -367,9 +374,9 @@ def test_roundoff_is_half_the_gap_after_one() -> None:
 # --- The canary and the trials ----------------------------------------------------------------------------------------
 
 
-def trial() -> tuple[Canary, Measurement]:
+def trial(found: Measurement | None = None) -> tuple[Canary, Measurement]:
     views = (REFERENCE, named("fused"))
-    found = measured(*views)
+    found = found or sound()
     canary = VERIFIER.canary(views, {}, found)
     assert isinstance(canary, Canary)
     return canary, found
@@ -446,7 +453,7 @@ def test_bits_that_are_equal_up_to_the_last_point_are_judged_in_one_pass_and_oth
 
 
 def test_errors_end_to_end_are_measured_where_one_step_or_a_second_run_is_off_and_nowhere_else() -> None:
-    quiet = rows(measured(REFERENCE, named("fused")))
+    quiet = rows(sound())
     assert all(row.candidate_end_to_end is row.trusted_end_to_end is None for row in quiet.values())
     for broken in (named("bias_dropped"), named("reference").overlaid("L2.ffn.swiglu", 1e3)):
         assert all(row.trusted_end_to_end is not None for row in rows(measured(REFERENCE, broken)).values())
@@ -471,7 +478,7 @@ def test_an_instrument_that_reads_the_first_token_or_channel_only_is_blind(
 ) -> None:
     honest = local_pass.compare
     monkeypatch.setattr(local_pass, "compare", lambda made, values: honest(made[part], values[part]))
-    canary, _ = trial()
+    canary, _ = trial(measured(REFERENCE, named("fused")))
     assert not canary.seen(measure(canary.views, {}))
 
 
@@ -498,7 +505,7 @@ def test_nothing_in_common_has_no_canary() -> None:
 @pytest.mark.slow
 def test_a_real_pass_survives_all_its_trials() -> None:
     limits = Limits(required=("L0.attn.q.rope", "logits"), dtype="float32", device="cpu", min_points=42)
-    evidence = {"points": measured(REFERENCE, named("fused"))}
+    evidence = {"points": sound()}
     verdict = judge(evidence, limits)
     trials = list(falsify(KIND, evidence, limits, verdict))
     assert verdict.outcome is Outcome.PASS

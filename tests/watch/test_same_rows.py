@@ -39,7 +39,9 @@ def drawn(draw: random.Random) -> Iterator[dict[str, Any]]:
             yield row
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.exhaustive] * (seed >= 4)) for seed in range(10)]
+)
 @pytest.mark.parametrize("gate", KINDS)
 def test_a_drawn_run_is_stopped_where_its_whole_judge_first_fails_for_good(
     tmp_path: Path, gate: str, seed: int
