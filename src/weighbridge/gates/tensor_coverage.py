@@ -63,10 +63,6 @@ def _spans(name: str) -> tuple[list[str], list[range]]:
     return parts[::3], [range(int(low), int(high) + 1) for low, high in zip(parts[1::3], parts[2::3], strict=True)]
 
 
-def _count(name: str) -> int:
-    return math.prod(max(0, one.stop - one.start) for one in _spans(name)[1])
-
-
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Return whether every expected tensor is there, with elements that are not all zero, and all is as promised."""
     rows = {row.name: row for row in rows_of(evidence, "tensors", TensorHealth)}
@@ -129,7 +125,7 @@ def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
 
 def check(limits: Limits, _measure: object) -> list[str]:
     """Return which limits cannot be met."""
-    if sum(map(_count, limits.expected)) > MOST:
+    if sum(math.prod(max(0, at.stop - at.start) for at in _spans(name)[1]) for name in limits.expected) > MOST:
         return [f"expected stands for more than {MOST} names"]
     names = set(spelled(limits.expected))
     none = [f"expected: {name!r} stands for no name" for name in limits.expected if not any(spelled((name,)))]
