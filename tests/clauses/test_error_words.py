@@ -130,6 +130,7 @@ PLACES: dict[str, tuple[str, dict[str, Any], str]] = {
     "half a head": ("rotation", {"tokens": span(48, 1), "channels": HALVES}, "how many channels"),
     "positions from elsewhere": ("rotation", {}, "the positions' offset"),
     "eps": ("norm", {"error": 1e-5}, "eps"),
+    "another root": ("norm", {"relation": "token-scale"}, "eps, or the root"),
     "a norm's weight": ("norm", {"relation": "channel-scale"}, "the weight"),
     "a stream": ("sum", {"relation": "residual"}, "a stream that is missing"),
 }  # fmt: skip

@@ -149,6 +149,7 @@ def test_each_relation_is_found_where_it_holds() -> None:
     assert related(MADE + 0.25) == ("bias", "bias")
     assert related(MADE - 0.25) == ("bias", "-bias")
     assert related(MADE * torch.tensor([1.0, -2, 3, 0.5]))[0] == "channel-scale"
+    assert related(MADE * torch.arange(1.0, 1 + MADE.shape[1])[:, None]) == ("token-scale", f"1 to {MADE.shape[1]}")
     assert related(MADE[:, :, [1, 0, 3, 2]].clone()) == ("permutation", "4 channels moved")
     assert related(MADE.roll(1, 1)) == ("shift", "one token late")
     assert related(other, ("near.out", other)) == ("neighbour", "near.out")

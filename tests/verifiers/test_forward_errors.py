@@ -419,6 +419,25 @@ def test_the_canary_is_seen_in_a_model_that_cannot_do_without_its_later_tokens(l
     assert canary.seen(again)
 
 
+class Loud(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """What leaves out a root, and so makes values of many times their size."""
+
+    def forward(self, values: Any) -> Any:
+        return 50 * values
+
+
+def test_the_canary_is_seen_beside_an_error_of_many_times_the_values() -> None:
+    tokens = [[(7 * at + 3 * row) % 40 for at in range(20)] for row in range(2)]
+    sound, loud = Bidirectional(), Bidirectional()
+    loud.mixed = Loud()
+    views = tuple(shown(Torch(module=module, tokens=tokens)) for module in (sound, loud))
+    found = measured(*views)
+    assert (rows(found)["mixed.out"].candidate.all or 0) == pytest.approx(49)
+    canary = VERIFIER.canary(views, {}, found)
+    assert isinstance(canary, Canary)
+    assert canary.seen(measured(*canary.views))
+
+
 @pytest.mark.slow
 def test_a_canary_costs_no_rough_run() -> None:
     canary, _ = trial()

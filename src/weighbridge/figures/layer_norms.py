@@ -18,6 +18,7 @@ SPARSE = (Role.EMBEDDING, Role.HEAD)  # which have most of the norm in healthy m
 MOST = math.sqrt(0.5)  # of the norm of all: more is most of its square
 CLIPPED = 0.999  # of the norm that arrived: what was used is less where it was clipped
 IDLE_GRADIENT = 1e-7  # no more of a gradient, and an optimizer's eps may keep a tensor where it is
+NAMED = 3  # tensors that get no gradient, of all
 
 
 def steps_of(rows: Table, _limits: object = None) -> int:
@@ -86,11 +87,13 @@ def silence(rows: Table, _limits: object) -> FigureValue:
 
 @figure("the least over tensors of the largest of the last `in_a_row` gradient norms", samples=steps_of)
 def faintest(rows: Table, limits: Any) -> FigureValue:
-    """Return the largest of the last gradients of the tensor that gets least, and which one that is."""
-    found = ((max(used(row)[-limits.in_a_row :]), row) for row in rows)
+    """Return the largest of the last gradients of the tensor that gets least, and which ones get no more."""
+    found = [(max(used(row)[-limits.in_a_row :]), row) for row in rows]
     value, row = min(found, key=operator.itemgetter(0))
-    more = {"tensor": row.tensor, "role": row.role, "tensors": len(rows), "in_a_row": limits.in_a_row}
-    return FigureValue(value, more)
+    least = [one.tensor for most, one in found if most == value]
+    named = ", ".join(least[:NAMED]) + (", …" if len(least) > NAMED else "")
+    counts = {"least": len(least), "named": named, "tensors": len(rows), "in_a_row": limits.in_a_row}
+    return FigureValue(value, {"tensor": row.tensor, "role": row.role, **counts})
 
 
 def moves(row: TensorCourse) -> list[tuple[int, float]]:

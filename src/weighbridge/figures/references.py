@@ -55,9 +55,17 @@ def extreme(series: Series, *more: Any) -> FigureValue:
     kept = slice(len(series.value) - len(compared), None)
     rows = zip(series.value[kept], series.step[kept], compared, strict=True)
     worst = heapq.nlargest if high else heapq.nsmallest
-    found = worst(limits.violations + 1, ((value / reference, step, reference) for value, step, reference in rows))
-    value, step, reference = found[limits.violations]
-    return FigureValue(value, {"step": step, "reference": reference, "relative_to": limits.relative_to})
+    found = worst(limits.violations + 1, ((value / of, step, of, value) for value, step, of in rows))
+    share, step, reference, value = found[limits.violations]
+    return FigureValue(share, {"step": step, "value": value, **_compared(share, reference, limits)})
+
+
+def _compared(share: float, reference: float, limits: Any) -> Fields:
+    """Return what a sample was compared with, and how to say that; a bound on the sample itself says nothing."""
+    name = str(limits.relative_to).removeprefix("column:")
+    times = "" if name == "value" else f" times its {name}"
+    over = times and f", {share:.6g}{times} ({reference:.6g})"
+    return {"relative_to": limits.relative_to, "reference": reference, "times": times, "over": over}
 
 
 SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -70,14 +78,14 @@ SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 @figure("the last, lowest, highest, mean or median sample, as it is, or over that of its reference")
-def summary(series: Series, *more: Any) -> FigureValue:
+def summary(series: Series, *given: Any) -> FigureValue:
     """Return what the limits ask of a series, as it is or over the same of its reference."""
-    *others, limits = more
+    *others, limits = given
     of = SUMMARIES[limits.statistic]
     value = of(series.value)
     reference = of(references(limits.relative_to, series, next(iter(others), None)))
-    said = {"statistic": str(limits.statistic), "relative_to": limits.relative_to}
-    return FigureValue(value / reference, {"value": value, "reference": reference, **said})
+    more = _compared(value / reference, reference, limits)
+    return FigureValue(value / reference, {"statistic": str(limits.statistic), "value": value, **more})
 
 
 SINE = [(-1) ** term / math.factorial(2 * term + 1) for term in range(12)]  # exact to a double up to π/2

@@ -72,6 +72,10 @@ class Neighbours:
         one, other = flat_made - flat_made.mean(0), flat_captured - flat_captured.mean(0)  # a norm may have a bias too
         gains = (one * other).sum(0) / one.square().sum(0).clamp(min=1e-300)
         yield "channel-scale", self._weight(gains) or self._weight(1 / gains), other - one * gains
+        if made.shape[2] > 1:
+            factors = (flat_captured * flat_made).sum(1) / flat_made.square().sum(1).clamp(min=1e-300)
+            of = f"{float(factors.min()):.3g} to {float(factors.max()):.3g}"
+            yield "token-scale", of, flat_captured - factors[:, None] * flat_made
         if 1 < made.shape[2] <= WIDE:
             one, other = (flat / flat.norm(dim=0).clamp(min=1e-300) for flat in (flat_made, flat_captured))
             order = (one.T @ other).argmax(0)

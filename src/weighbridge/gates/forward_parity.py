@@ -337,7 +337,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
 
 
 KIND = Kind(
-    name="forward-parity", version=8, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
+    name="forward-parity", version=9, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
     recordable=("candidate",), limits=Limits,
     needs={"points": Need("forward_errors", of=("reference", "candidate"), options=("weights",))},
     measure=local_errors.MEASURE, codes=local_errors.CODES, judge=judge, mutations=local_errors.MUTATIONS,

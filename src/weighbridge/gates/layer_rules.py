@@ -97,8 +97,8 @@ RULES = (
               must=("at most", "at least"), doc="the gradient of a matrix over its weight, at the middle of all",
               levers={"all matrices": _lever(GRADIENTS, _MATRICES, _BY_THE_BOUND)}),
     # Single tensors.
-    LayerRule(name="faint-gradients", figure=layer_norms.faintest, code="faint", must=("above",), bound=1e-10, ge=0,
-              min_steps=5, options=FIVE_TIMES, spares=(Role.KEY_BIAS,),
+    LayerRule(name="faint-gradients", version=2, figure=layer_norms.faintest, code="faint", must=("above",),
+              bound=1e-10, ge=0, min_steps=5, options=FIVE_TIMES, spares=(Role.KEY_BIAS,),
               doc="the gradient of the tensor that gets least",
               levers={"a tensor down": _lever(GRADIENTS, _last(lambda *_: True), _DOWN)}),
     LayerRule(name="moving-tensors", figure=layer_norms.least_move, code="stuck", must=("at least",), bound=1e-9, ge=0,

@@ -90,9 +90,7 @@ class LocalError:
 class Relation:
     """What relates the captured values to those made there, with the least left over."""
 
-    name: Annotated[
-        str, Doc("`scale`, `bias`, `channel-scale`, `permutation`, `neighbour`, `residual`, `shift`; empty where none")
-    ]
+    name: Annotated[str, Doc("such as `bias`; clauses/relations.yaml has all; empty where none was found")]
     to: Annotated[str, Doc("the weight, point or factor that it is known by; empty where there is none")]
     left: Annotated[float | None, Doc("what it leaves over", unit="relative L2")]
 

@@ -290,14 +290,18 @@ def _local(step: Step | None) -> LocalError:
     return LocalError(all=step.distance.all, token=step.distance.token, channel=step.distance.channel)
 
 
+def _excess(row: ForwardError) -> float:
+    return (row.candidate.all or 0.0) - (row.trusted.all or 0.0)
+
+
 def extent(views: Views, options: Fields) -> int:
     """Count the points that either side captured."""
     pair = both_runs(views, options)
     return 0 if isinstance(pair, Unmeasured) else len({*pair.trusted.facts.order, *pair.found.facts.order})
 
 
-def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
+def canary(views: Views, options: Fields, measured: Measurement) -> Canary | NoCanary:
+    """Overlay the last of a few tokens at the last point of the runs with twice its norm, by what is off most."""
     reference, candidate = views
     pair = both_runs(views, options)
     assert not isinstance(pair, Unmeasured)
@@ -318,11 +322,11 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
         after: Mapping[str, ForwardError] = rows_by_name(again)
         # None other exceeds the trusted run's so far as that of a value larger than all others there together: that a
         # model sees what comes later, which is cut off, is both runs' error.
-        excess = {name: (row.candidate.all or 0.0) - (row.trusted.all or 0.0) for name, row in after.items()}
-        worst = max(excess, key=lambda name: excess[name], default="")
+        worst = max(after, key=lambda name: _excess(after[name]), default="")
         return worst == last and set(after) == {*trusted.facts.order, *found.facts.order}
 
-    damaged = candidate.cut(1, tokens).overlaid(last, 2 * max(1.0, norm))
+    grossest = max(filter(math.isfinite, map(_excess, rows_by_name(measured).values())), default=0.0)  # 50 times a norm
+    damaged = candidate.cut(1, tokens).overlaid(last, 2 * max(1.0, norm) * max(1.0, 2 * grossest))
     return Canary(name="one value", place=last, views=(reference.cut(1, tokens), damaged), seen=seen)
 
 
