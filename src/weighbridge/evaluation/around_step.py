@@ -28,7 +28,7 @@ class Layers:
     steps: tuple[int, ...]
     grad: tuple[tuple[float | None, ...], ...]
     change: tuple[tuple[float | None, ...], ...]  # update over weight
-    zero: Mapping[str, int]  # tensors whose gradient is exactly 0, at how many steps
+    zero: Mapping[str, int]  # tensors without a gradient, or with one of exactly 0, at how many steps
     more: int  # groups that are left out
     moved: Mapping[str, float]  # how far each tensor went: updates over its weight, added up
 
@@ -44,7 +44,7 @@ def layers_of(view: RunView) -> Layers | None:
         steps.update(one.steps)
         for step, arrived, used, weight, update in zip(one.steps, *(one.norms[norm] for norm in NORMS), strict=True):
             grad = arrived if used is None else used
-            zero.update([name] if grad == 0 else [])
+            zero.update([] if grad else [name])
             if weight and update is not None:
                 moved[name] += update / weight
             for key, norm in (("grad", grad), ("weight", weight), ("update", update)):

@@ -52,7 +52,7 @@ class Tab:
     def says(self) -> str:
         """Return what there is to say, or at least which of its gates failed."""
         failed = [one.row for one in self.judged if one.outcome is Outcome.FAIL and not one.waits]
-        said = [f"{gate_name(row.finding)} ({row.title})" for row in failed]
+        said = list(dict.fromkeys(f"{gate_name(row.finding)} ({row.title})" for row in failed))
         return self.more or (f"Failed: {', '.join(capped(said, NAMED))}." if said else "")
 
 

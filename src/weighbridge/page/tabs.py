@@ -142,8 +142,8 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
         why = "layers.jsonl was not recorded." if given.run else "No run directory was given: --run DIR draws it."
         return Tab(**named, parts=[Part(caption=why)] if judged or given.run else ())
     every, still, rows = len(layers.steps), _still(layers), list[tuple[str, Sequence[float | None]]]()
-    said = [f"{_together(at[0], names)} exactly 0 at {at[1]} of {every} recorded steps" for at, names in still.items()]
-    more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
+    said = [f"{_together(at[0], names)} without a gradient at {at[1]} of {every} recorded steps" for at, names in still.items()]
+    more = f"{'; '.join(capped(said, NAMED)) or 'Every tensor has a gradient at every recorded step'}."
     for name, row in zip(layers.names, layers.grad, strict=True):
         silent = still.get((name, every), ())  # which the others of its group would hide
         rows += [(name, row), *([(f"{name}, {len(silent)} dead", (0.0,) * every)] if silent else [])]
@@ -156,7 +156,7 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
 
 
 def _still(layers: Layers) -> Mapping[tuple[str, int], Sequence[str]]:
-    """Return what gets a gradient of exactly 0: groups, and tensors of one group at as many steps."""
+    """Return what gets no gradient: groups, and tensors of one group at as many steps."""
     counts = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
     groups, found = tuple(f"{name}." for name, count in counts.items() if count), dict[tuple[str, int], list[str]]()
     alone = {name: count for name, count in layers.zero.items() if not name.startswith(groups)}
@@ -228,8 +228,7 @@ def _size(figures: Mapping[str, Any]) -> str:
 def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
     known = {offence.place: offence.figures for offence in one.row.finding.verdict.offences}
     at = [index for index, row in enumerate(rows) if row.point in known]
-    kept = {near for index in at for near in range(index - 5, index + 6)}
-    kept |= set(range(max(0, POINTS - len(kept))))
+    kept = {near for index in at for near in range(index - 5, index + 6)} or set(range(POINTS))
     own = [(row.candidate.all, row.candidate.token, row.candidate.channel) for row in rows]
     limit = known[rows[at[0]].point].get("limit") if at else None
     first = f"first point that parts{f', its limit {limit:.3g}' if isinstance(limit, float) else ''}"
@@ -328,4 +327,5 @@ def _parting(
     far = {step: math.inf if math.isnan(a - b) else abs(a - b) for step, a, b in apart}
     where, (step, mine, theirs) = max(far, key=lambda one: far[one]), apart[0]
     said = f"differs from step {step} on, where it is {short(mine)} here and {short(theirs)} in {given.base_name}; "
-    return f"{said}equal {how} before; farthest {far[where]:.4g} at step {where}.", step
+    before = f"equal {how} before; " if rows[0] != apart[0] else ""
+    return f"{said}{before}farthest {far[where]:.4g} at step {where}.", step
