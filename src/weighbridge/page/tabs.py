@@ -142,7 +142,7 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
         why = "layers.jsonl was not recorded." if given.run else "No run directory was given: --run DIR draws it."
         return Tab(**named, parts=[Part(caption=why)] if judged or given.run else ())
     every, still, rows = len(layers.steps), _still(layers), list[tuple[str, Sequence[float | None]]]()
-    said = [f"{_together(at[0], names)} without a gradient at {at[1]} of {every} recorded steps" for at, names in still.items()]
+    said = [f"{_together(at[0], names)} at {at[1]} of {every} recorded steps" for at, names in still.items()]
     more = f"{'; '.join(capped(said, NAMED)) or 'Every tensor has a gradient at every recorded step'}."
     for name, row in zip(layers.names, layers.grad, strict=True):
         silent = still.get((name, every), ())  # which the others of its group would hide
@@ -169,9 +169,9 @@ def _still(layers: Layers) -> Mapping[tuple[str, int], Sequence[str]]:
 
 def _together(group: str, names: Sequence[str]) -> str:
     if len(names) == 1:
-        return f"{names[0]} is"
+        return f"{names[0]} is without a gradient"
     short = capped([name.removeprefix(f"{group}.") for name in names], PICTURES)
-    return f"{len(names)} {f'tensors of {group}' if group else 'layers'} ({', '.join(short)}) are"
+    return f"{len(names)} {f'tensors of {group}' if group else 'layers'} ({', '.join(short)}) are without a gradient"
 
 
 def _bars_of(layers: Layers, judged: Sequence[Judged]) -> Iterator[Part]:
