@@ -74,7 +74,7 @@ class Neighbours:
         yield "channel-scale", self._weight(gains) or self._weight(1 / gains), other - one * gains
         if made.shape[2] > 1:
             factors = (flat_captured * flat_made).sum(1) / flat_made.square().sum(1).clamp(min=1e-300)
-            of = f"{float(factors.min()):.3g} to {float(factors.max()):.3g}"
+            of = f"{float(factors.min()):.6g} to {float(factors.max()):.6g}"
             yield "token-scale", of, flat_captured - factors[:, None] * flat_made
         if 1 < made.shape[2] <= WIDE:
             one, other = (flat / flat.norm(dim=0).clamp(min=1e-300) for flat in (flat_made, flat_captured))
