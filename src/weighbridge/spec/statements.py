@@ -54,10 +54,6 @@ def _plain(word: str) -> bool:
     return word.isupper() or word.lower() not in TABLE["adjectives"]
 
 
-def _sure(word: str) -> bool:
-    return WORDS[word.lower()][1] is None and _plain(word)
-
-
 Places: TypeAlias = Mapping[str, Sequence[tuple[str, Stood]]]  # by gate: its instances
 
 
@@ -195,7 +191,8 @@ class _Sentence:
         """Return whether a number before or after a status word is one of gates."""
         match, (first, last) = number.match, sorted((number.match.span(), word.match.span()))
         gap = self.said[first[1] : last[0]]
-        near, noun, sure = FORMS["between"].fullmatch(gap), match["noun"], _sure(word.word)
+        near, noun = FORMS["between"].fullmatch(gap), match["noun"]
+        sure = WORDS[word.word.lower()][1] is None and _plain(word.word)
         whole = FORMS["whole"].fullmatch(gap)
         if quantity := (match["quantity"] or "").lower():
             some = quantity not in TABLE["definite"]
