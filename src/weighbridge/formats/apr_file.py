@@ -113,8 +113,7 @@ def _entry(file: ReadableFile, at: int, stop: int) -> _Entry:
     code, rank = file.read(code_at, code_at + 2)
     if rank > MAX_DIMENSIONS:
         _refuse("shape", f"{quoted(name)} has {rank} dimensions, at most {MAX_DIMENSIONS} are read", file, code_at + 1)
-    dtype = DTYPES.get(code, "")
-    if not dtype:
+    if not (dtype := DTYPES.get(code, "")):
         blocks = OWN_BLOCKS.get(code)
         why = f"{blocks}, blocks of APR's own that are not read here" if blocks else UNKNOWN
         _refuse("dtype", f"{quoted(name)} has the dtype code {code}: {why}", file, code_at)

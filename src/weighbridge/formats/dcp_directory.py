@@ -195,8 +195,7 @@ class _Reader:
             self.refuse("path", f"{shown(key)} is said to lie in {said}, which is not a plain file name")
         if type(start) is not int or type(nbytes) is not int or start < 0 or nbytes <= 0:
             self.refuse("metadata", f"{shown(key)}: offset and length are not whole numbers")
-        transforms = state.get("transform_descriptors")
-        if transforms not in (None, [], ()):
+        if (transforms := state.get("transform_descriptors")) not in (None, [], ()):
             by = transforms[0] if isinstance(transforms, (list, tuple)) else transforms
             how = quoted(by) if isinstance(by, str) else "a transform"
             self.refuse("transformed", f"{shown(key)} is stored through {how}, not as torch.save wrote it")

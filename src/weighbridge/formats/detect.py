@@ -74,8 +74,7 @@ def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Readab
 def read(file: ReadableFile) -> Reading:
     """Read one file that is a checkpoint, or a shard of one, by itself."""
     head = bytes(file.read(0, HEAD))
-    reader = reader_of(head)
-    if reader is not None:
+    if (reader := reader_of(head)) is not None:
         return reader(file)
     found = _unread(file)  # what is of no format that is known, but called safetensors, may be a damaged one
     beyond = int.from_bytes(head[:LENGTH], "little") > file.size or not file.name.endswith(SAFETENSORS)
@@ -129,8 +128,7 @@ def _zipped(file: ReadableFile) -> Reading:
     from weighbridge.formats import npy_file, torch_file, zip_archive
 
     members = zip_archive.members(file)
-    root = torch_file.root_of(members)
-    if root is not None:
+    if (root := torch_file.root_of(members)) is not None:
         return torch_file.parse(file, members, root)
     if members and all(name.endswith(npy_file.SUFFIX) for name in members):
         return npy_file.parse(file, members)
@@ -234,8 +232,7 @@ def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
                 homed = f"the index says {quoted(named[name])}" if name in named else "but not in the index"
                 _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, {homed}", index)
             tensors[name] = tensor
-    absent = next((name for name in named if name not in tensors), None)
-    if absent is not None:
+    if (absent := next((name for name in named if name not in tensors), None)) is not None:
         _refuse("shard-wrong", f"the shard {quoted(named[absent])} does not hold {quoted(absent)}", index)
     forms = sorted({reading.format for reading in readings}) or ["safetensors"]
     metadata = next((reading.metadata for reading in readings if reading.metadata), {})

@@ -41,8 +41,7 @@ def read(file: ReadableFile) -> Reading:
     infos: dict[str, tuple[Tensor, int]] = {}  # offsets count from the start of the data; and where the entry stands
     for _ in range(tensors):
         at = reader.at
-        name = reader.text("a tensor's name")
-        if name in infos:
+        if (name := reader.text("a tensor's name")) in infos:
             reader.refuse("twice", f"the tensor {quoted(name)} is given twice", at)
         infos[name] = reader.tensor(name), at
     alignment = metadata.get(ALIGNMENT, 32)
@@ -56,8 +55,7 @@ def read(file: ReadableFile) -> Reading:
         if offset != cursor:
             code = "overlap" if offset < cursor else "hole"
             reader.refuse(code, f"{quoted(name)} starts at byte {offset}, byte {cursor} is where it belongs", at)
-        end = offset + tensor.nbytes
-        if end > file.size:
+        if (end := offset + tensor.nbytes) > file.size:
             reader.refuse("truncated", f"{quoted(name)} ends at byte {end}, the file at byte {file.size}", offset)
         cursor = -(-end // alignment) * alignment
         placed[name] = replace(tensor, offset=offset)
@@ -102,8 +100,7 @@ class _Reader:
 
     def text(self, what: str) -> str:
         at = self.at
-        length = self.number("Q", f"the length of {what}")
-        if length > MAX_NAME:
+        if (length := self.number("Q", f"the length of {what}")) > MAX_NAME:
             self.refuse("length", f"{what} is {length} bytes long, at most {MAX_NAME} are read", at)
         start = self.at
         try:
@@ -112,8 +109,7 @@ class _Reader:
             self.refuse("text", f"{what} is not UTF-8", start)
 
     def counts(self) -> tuple[int, int]:
-        version = self.number("I", "the version")
-        if version not in (2, 3):
+        if (version := self.number("I", "the version")) not in (2, 3):
             big = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
             self.refuse("version", f"version {version}{big}; versions 2 and 3 are read", 4)
         return self.count("tensors", LEAST_TENSOR, MAX_TENSORS), self.count("keys", LEAST_KEY, MAX_KEYS)
@@ -124,8 +120,7 @@ class _Reader:
         where: dict[str, int] = {}
         for _ in range(count):
             at = self.at
-            key = self.text("a key")
-            if key in metadata:
+            if (key := self.text("a key")) in metadata:
                 self.refuse("twice", f"the key {quoted(key)} is given twice", at)
             where[key] = self.at
             kind = self.number("I", "a type")
@@ -173,13 +168,11 @@ class _Reader:
     def tensor(self, name: str) -> Tensor:
         """Read dimensions, type and offset; the shape is row-major."""
         at = self.at
-        rank = self.number("I", "the number of dimensions")
-        if rank > MAX_DIMENSIONS:
+        if (rank := self.number("I", "the number of dimensions")) > MAX_DIMENSIONS:
             self.refuse("shape", f"{quoted(name)} has {rank} dimensions, at most {MAX_DIMENSIONS} are read", at)
         # GGUF writes the fastest dimension first.
         shape = tuple(self.number("Q", "a dimension") for _ in range(rank))[::-1]
-        kind = self.number("I", "a type")
-        if kind not in GGUF_TYPES:
+        if (kind := self.number("I", "a type")) not in GGUF_TYPES:
             self.refuse("type", f"{quoted(name)} has the unknown type {kind}", self.at - 4)
         dtype, block, _ = GGUF_TYPES[kind]
         size = span(dtype, shape)
@@ -217,8 +210,7 @@ class LongValues:
         at = self.places.get(key)
         if at is None or self._number("I", at) != STRING:
             return None
-        length = self._number("Q", at + 4)
-        if length > MAX_TEXT:
+        if (length := self._number("Q", at + 4)) > MAX_TEXT:
             self.refuse("length", f"{quoted(key)} is {length} bytes long, at most {MAX_TEXT} are read", at + 4)
         try:
             return str(self.file.read(at + 12, at + 12 + length), "utf-8")
@@ -327,8 +319,7 @@ def _together(files: list[ReadableFile], readings: list[Reading]) -> dict[str, T
         if twice := reading.tensors.keys() & tensors.keys():
             _refuse("tensor-twice", f"{quoted(min(twice))} is in this part and in another", part)
         tensors |= reading.tensors
-    declared = readings[0].metadata.get(TENSORS)
-    if declared != len(tensors):
+    if (declared := readings[0].metadata.get(TENSORS)) != len(tensors):
         _refuse("shard-wrong", f"{len(files)} parts hold {len(tensors)} tensors, {TENSORS} is {declared}", files[0])
     return tensors
 

@@ -46,8 +46,7 @@ def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
     shape = tuple(int(number) for number in re.findall(r"\d+", given["shape"]))
     if len(shape) > MAX_RANK:
         _refuse("shape", f"{quoted(name)} has {len(shape)} dimensions, at most {MAX_RANK} are read", file, start)
-    size = span(dtype, shape)
-    if size != stop - data:
+    if (size := span(dtype, shape)) != stop - data:
         needed = "more bytes than can be counted" if size is None else f"{size} bytes"
         what = f"{quoted(name)}: {dtype} {list(shape)[:8]} takes {needed}, there are {stop - data}"
         _refuse("span", what, file, data)
@@ -63,8 +62,7 @@ def _header(file: ReadableFile, start: int, stop: int, name: str) -> tuple[str, 
     form = {1: "<H", 2: "<I", 3: "<I"}.get(version)
     if form is None:
         _refuse("header", f"{quoted(name)} has version {version}; versions 1 to 3 are read", file, lead)
-    begin = lead + 2 + struct.calcsize(form)
-    if begin > stop:
+    if (begin := lead + 2 + struct.calcsize(form)) > stop:
         _refuse("header", f"{quoted(name)} ends inside the length of its header", file, lead)
     (length,) = struct.unpack(form, file.read(lead + 2, begin))
     if length > min(stop - begin, MAX_HEADER):

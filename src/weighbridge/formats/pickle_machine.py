@@ -71,8 +71,7 @@ class _Machine:
         for _ in range(MAX_OPCODES):
             self.begun = self.at
             at = self.step_over(1, "an opcode")
-            code = self.data[at]
-            if code == STOP:
+            if (code := self.data[at]) == STOP:
                 return self.pop()
             if code not in STEPS:
                 self.refuse("opcode", f"the opcode 0x{code:02x} has no place in a checkpoint")
@@ -152,8 +151,7 @@ class _Machine:
 
     def line(self) -> str:
         rest = bytes(self.file.read(self.at, min(self.at + MAX_NAME, self.stop)))
-        end = rest.find(b"\n")
-        if end < 0:
+        if (end := rest.find(b"\n")) < 0:
             self.refuse("truncated", "the name of a global has no end")
         self.at += end + 1
         return rest[:end].decode("utf-8", "backslashreplace")

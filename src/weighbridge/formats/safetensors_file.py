@@ -39,8 +39,7 @@ def read(file: ReadableFile) -> Reading:
         if tensor.offset < cursor:
             what = f"{quoted(tensor.name)} begins at byte {tensor.offset}, the tensor before it ends at {cursor}"
             _refuse("overlap", what, file, tensor.offset)
-        cursor = tensor.offset + tensor.nbytes
-        if cursor > file.size:
+        if (cursor := tensor.offset + tensor.nbytes) > file.size:
             what = f"{quoted(tensor.name)} ends at byte {cursor}, the file at byte {file.size}"
             _refuse("truncated", what, file, tensor.offset)
     if cursor < file.size:

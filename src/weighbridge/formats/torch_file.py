@@ -211,8 +211,7 @@ class _Walk:
         if not isinstance(value, Made) or value.callee != REFERENCE:
             self.refuse("storage", f"{_shown(path)} looks into no storage")
         reference = self.reference(value)
-        storage = self.storages.get(reference.key)
-        if storage is None:
+        if (storage := self.storages.get(reference.key)) is None:
             self.refuse("storage", f"{_shown(path)} looks into the storage {quoted(reference.key)}, which is not there")
         if storage.nbytes != reference.nbytes:
             what = f"{_shown(path)}: the storage {quoted(reference.key)} has {storage.nbytes} bytes"
@@ -312,8 +311,7 @@ def parse(file: Readable, members: dict[str, Member], root: str) -> Reading:
     storages = {name.removeprefix(data): place for name, place in places.items()}
     reading = reading_of("torch", described, file, storages)
     known = {reference.key for reference in references(described, file)}
-    unread = next((key for key in storages if key not in known), None)
-    if unread is not None:
+    if (unread := next((key for key in storages if key not in known), None)) is not None:
         refuse("unread", f"no tensor looks into the storage {quoted(data + unread)}", file, storages[unread].start)
     return replace(reading, checksums=zip_archive.checksums(file, members))
 
@@ -339,8 +337,7 @@ def read_legacy(file: Readable) -> Reading:
     known = {one.key: one for one in references(described, file)}
     storages, at = dict[str, Storage](), behind  # to the end of the file, each behind its count of elements
     for key in keys:
-        reference = known.get(key)
-        if reference is None:
+        if (reference := known.get(key)) is None:
             refuse("unread", f"no tensor looks into the storage {quoted(key)}", file, at)
         if at + SIZE > file.size:
             refuse("truncated", f"the size of the storage {quoted(key)} is missing", file, at)

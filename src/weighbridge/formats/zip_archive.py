@@ -73,8 +73,7 @@ def content(file: Readable, member: Member, most: int) -> memoryview:
         what = f"{quoted(member.name)} has {member.nbytes} bytes, more than the {most} that are read"
         refuse("size", what, file, member.header)
     data = file.read(member.start, member.stop)
-    crc = zlib.crc32(data)
-    if crc != member.crc:
+    if (crc := zlib.crc32(data)) != member.crc:
         what = f"{quoted(member.name)} has the CRC-32 {crc:08x}, the archive says {member.crc:08x}"
         refuse("checksum", what, file, member.start)
     return data
@@ -120,8 +119,7 @@ def _entry(file: Readable, at: int, directory: int, stop: int) -> tuple[Member, 
     flags, method, crc, packed, size, name_size, extra_size, comment_size, *_, header = entry[3:5] + entry[7:]
     name_at = at + ENTRY.size
     extra_at = name_at + name_size
-    behind = extra_at + extra_size + comment_size
-    if behind > stop:
+    if (behind := extra_at + extra_size + comment_size) > stop:
         refuse("directory", "an entry runs beyond the directory", file, at)
     raw, extra = bytes(file.read(name_at, extra_at)), bytes(file.read(extra_at, extra_at + extra_size))
     size, packed, header = _wide((size, packed, header), extra, file, at)
