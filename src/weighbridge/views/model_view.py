@@ -349,8 +349,7 @@ class ModelView:
         return Path(named) if named and is_file(Path(named)) else None
 
     def _made(self) -> Any:
-        made = self.source.make()
-        if made is None:
+        if (made := self.source.make()) is None:
             return NO_CUDA
         if type(made).__module__ != Torch.__module__ and hasattr(made, "named_modules"):
             made = Torch(module=made)
