@@ -42,8 +42,7 @@ TIMED = settings(
 
 def check(limits: Any) -> list[str]:
     """Return what is wrong with a window and the samples that it must have."""
-    width = limits.steps[1] - limits.steps[0] + 1
-    if width < 1:
+    if (width := limits.steps[1] - limits.steps[0] + 1) < 1:
         return [f"steps: the window ends at {limits.steps[1]}, before it begins at {limits.steps[0]}"]
     few = limits.min_samples is not None and limits.min_samples > width
     return [f"min_samples: {limits.min_samples} samples cannot come from a window of {width} steps"] if few else []

@@ -257,8 +257,7 @@ class ModelView:
             if said is None:
                 return None
             return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
-        key = self._key(tokens, dtype, points)
-        if key not in self.runs.noise:
+        if (key := self._key(tokens, dtype, points)) not in self.runs.noise:
             again = Again(self._captured(tokens, dtype, points, "first"))
             self._captured(tokens, dtype, points, again)
             self.runs.noise[key] = {name: again.noise(name) for name in again.seen if name in again.first.tensors}
