@@ -109,8 +109,7 @@ def _key() -> str:
 
 def _completion() -> str:
     """Return whether the shell completes words of this tool, as far as the file that it starts with tells."""
-    shell = Path(os.environ.get("SHELL", "")).name
-    if shell not in COMPLETIONS:
+    if (shell := Path(os.environ.get("SHELL", "")).name) not in COMPLETIONS:
         return f"bash, zsh and fish complete words of this tool; {shell or 'the shell'} is not known"
     file, line = COMPLETIONS[shell]
     place = Path(os.environ.get("HOME", "")) / file

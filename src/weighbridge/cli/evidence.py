@@ -93,8 +93,7 @@ def verify_bundle(
         show("judging again")
         answers = review.verify(bundle, against)
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
-    sealed = answers.bundle
-    if sealed is not None:
+    if (sealed := answers.bundle) is not None:
         for name, path in pairs(subjects, "subject"):
             found[f"subject {name}"] = review.subject(sealed.statement, name, path, _checkpoint)
     findings = sealed.findings if sealed else ()

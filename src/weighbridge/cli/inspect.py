@@ -90,9 +90,7 @@ def _show_values(file: str, values: tuple[int, str], *, as_json: bool) -> None:
 
 
 def _document(found: inspection.Inspection) -> dict[str, Json]:
-    document: dict[str, Json] = {
-        "file": found.target, "kind": found.kind, "facts": found.facts, "table": found.table
-    }  # fmt: skip
+    document: dict[str, Json] = {"file": found.target, "kind": found.kind, "facts": found.facts, "table": found.table}
     if report := found.report:
         document |= {"findings": report.findings, "labels": report.labels, "health": report.health}
     if judged := found.judged:

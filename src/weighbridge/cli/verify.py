@@ -228,8 +228,7 @@ def _doubts(loaded: LoadedContract, evaluation: Evaluation, row: Row) -> Iterato
     from weighbridge.report.comparison import exchanged
 
     gate = loaded.contract.gate(finding.gate)
-    key = all_requests(gate, finding.instance)[0].key
-    if key not in evaluation.measured:
+    if (key := all_requests(gate, finding.instance)[0].key) not in evaluation.measured:
         return  # another lane measured it
     yield from exchanged(finding.verdict.offences, rows_of(evaluation.measured[key], TensorPair))
     policy = policy_that_passes(evaluation, gate, finding.instance, finding.verdict)

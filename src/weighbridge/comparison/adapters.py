@@ -48,8 +48,7 @@ class AdaptedView(CheckpointView):
 
 def adapted(base: CheckpointView, adapter: CheckpointView) -> AdaptedView:
     """Return a base with what an adapter adds to it; refuse with `adapter` what has no rule, or is another base's."""
-    config = json_beside(adapter, CONFIG, MAX_CONFIG)
-    if config is None:
+    if (config := json_beside(adapter, CONFIG, MAX_CONFIG)) is None:
         _refuse(adapter, f"there is no {CONFIG} beside it, which says its scale")
     kind, other = config.get("peft_type"), next((key for key in NO_RULE if config.get(key)), "")
     if kind != "LORA" or other:

@@ -210,8 +210,7 @@ def _turned(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
 
 def _matched(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
     """Yield what another tensor of the candidate was meant to be: gate for up, or the neighbour layer's."""
-    found = LAYER.fullmatch(meant.candidate)
-    if found is None:
+    if (found := LAYER.fullmatch(meant.candidate)) is None:
         return
     before, number, behind = found.groups()
     swapped = (behind.replace(old, new) for old, new in SWAPPED if f".{old}" in behind)

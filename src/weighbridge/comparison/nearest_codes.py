@@ -35,8 +35,7 @@ def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> i
     """Count the codes of `[blocks, bytes]` that are not the nearest to these values; None where nobody can tell."""
     if dtype in SIGNED:
         return int(np.maximum((values * decoded < 0).reshape(-1, 8).sum(axis=1) - SIGNED[dtype], 0).sum())
-    codes = CODES.get(dtype)
-    if codes is None:
+    if (codes := CODES.get(dtype)) is None:
         return None
     with np.errstate(all="ignore"):
         scale, added = codes.scales(blocks)

@@ -214,8 +214,7 @@ def errors(aligned: AlignedTensor, exact_cast: ExactCast | None) -> dict[str, An
     counted = exact_cast is not None and _counted_in_ulps(new.dtype) and new.unit[1] <= 4
     sums, block = _Sums(ulps=0 if counted else None), new.unit[0]
     for stored, there in _bites(aligned):
-        after = values(there, new.dtype)
-        if after is None:
+        if (after := values(there, new.dtype)) is None:
             return {}
         before = decode(stored, dtype)
         if block > 1:

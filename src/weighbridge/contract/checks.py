@@ -77,8 +77,7 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
     named = gate.get("kind")
     if not isinstance(named, str):
         return
-    kind = KINDS.get(named)
-    if kind is None:
+    if (kind := KINDS.get(named)) is None:
         what = f"there is no gate kind {show(named)}{nearest(named, KINDS)}"
         remedy = "" if closest(named, list(KINDS)) else "where another package brings it, install that package"
         yield layered.found((*path, "kind"), "unknown-kind", what, remedy)
@@ -96,8 +95,7 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
         yield layered.found(place, "needless-due", what, "delete due", at_key=True)
     elif len(due) > 1:
         yield layered.found(place, "needless-due", "it names a step and a time", "keep one of the two", at_key=True)
-    executed = any(role in model.EXECUTED for role in kind.roles.values())
-    if gate.get("requires") and not executed:
+    if gate.get("requires") and not any(role in model.EXECUTED for role in kind.roles.values()):
         what = f"{kind.name} judges what is recorded, on any host"
         yield layered.found((*path, "requires"), "requires-on-record", what, "delete requires", at_key=True)
     if is_timed(kind) and not (gate.get("where") or gate.get("when")):
@@ -159,8 +157,7 @@ def _doubled(layered: Layered, gates: Gates) -> Iterator[Found]:
     for path, gate in gates:
         if isinstance(name := gate.get("id"), str):
             here = layered.found((*path, "id"), "doubled-gate", "")
-            before = first.setdefault(name.casefold(), here)
-            if before is not here:
+            if (before := first.setdefault(name.casefold(), here)) is not here:
                 what = f"the gate {show(name)} is there twice, first in line {before.line}"
                 yield layered.found((*path, "id"), "doubled-gate", what, "give every gate an id of its own")
 

@@ -270,8 +270,7 @@ def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Pa
             remedy = "write ${params.NAME} for a name under params:"
             parameters.unresolved.append(layered.found(path, "unresolved", what, remedy))
         return value
-    whole = _REFERENCE.fullmatch(value)
-    if whole:
+    if whole := _REFERENCE.fullmatch(value):
         value_at = layered.source(("params", _name(whole), "default"))
         if value_at[0] is not layered.source(path)[0] and _name(whole) not in parameters.overridden:
             parameters.chosen[path] = value_at

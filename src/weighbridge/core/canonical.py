@@ -120,8 +120,7 @@ def read_npy(data: bytes, *, where: str = "") -> array.array[Any]:
         raise WeighbridgeError("npy", "not an .npy file of version 1.0", where=where)
     end = start + struct.unpack_from("<H", data, len(NPY_MAGIC))[0]
     form = rb"\{'descr': '(<f8|<i8)', 'fortran_order': False, 'shape': \((\d{1,12}),\), \} *\n"
-    match = re.fullmatch(form, data[start:end])
-    if match is None:
+    if (match := re.fullmatch(form, data[start:end])) is None:
         raise WeighbridgeError("npy", "not a one-dimensional <f8 or <i8 array", where=where)
     values: array.array[Any] = array.array(NPY_TYPES[match[1].decode()])
     body = memoryview(data)[end:]

@@ -93,8 +93,7 @@ class Brought(Mapping[str, T]):
     def entry(self, name: str) -> EntryPoint:
         """Return where a name comes from; a KeyError where no package brings it, `plugin-…` where it cannot be used."""
         entries = entry_points().get((FORMS[self.what].group, name), ())
-        found = [entry for entry in entries if what_is(entry) == self.what]
-        if not found:
+        if not (found := [entry for entry in entries if what_is(entry) == self.what]):
             raise KeyError(name)
         if name in self.own:
             _refuse(found[0], self.what, "plugin-name", "is a name of weighbridge itself, which nothing can replace")
@@ -188,8 +187,7 @@ def _digest(module: str) -> str:
 
 
 def _file_of(module: str) -> Path:
-    path = _origin(module)
-    if path is None:
+    if (path := _origin(module)) is None:
         raise PluginError("plugin-broken", "there is no file of this module", where=module, remedy="install it again")
     return path
 

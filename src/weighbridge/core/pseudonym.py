@@ -50,8 +50,7 @@ def read_key(file: Path) -> bytes:
             pass
         finally:
             fresh.unlink()
-    key = bytes.fromhex(file.read_text("ascii").strip())
-    if not key:
+    if not (key := bytes.fromhex(file.read_text("ascii").strip())):
         raise ValueError(f"{file} holds no key")
     return key
 

@@ -93,8 +93,7 @@ def _initialise(module: nn.Module) -> None:
 
 def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
     """Return the mean next-byte cross-entropy in nats over a batch of ids `[sequences, tokens + 1]`."""
-    logits = model(batch[:, :-1])
-    return functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+    return functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1).float(), batch[:, 1:].flatten())
 
 
 def standard_library(size: int) -> bytes:

@@ -116,8 +116,7 @@ def _taken(value: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, tor
     count = finite.sum().clamp_min(1)
     known = torch.where(finite, rows, 0.0)
     mean = known.sum() / count
-    apart = torch.where(finite, known - mean, 0.0)
-    squares = apart.square()
+    squares = torch.where(finite, known - mean, 0.0).square()
     variance, sizes = squares.sum() / count, known.abs()
     kurtosis = squares.square().sum() / count / variance.square().clamp_min(1e-30) - 3
     zeros = ((known == 0) & finite).sum() / count

@@ -131,7 +131,7 @@ def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]
         "first": _mean(seen[:, :, 0], telling),
         "previous": _mean(seen.gather(2, before)[..., 0], telling),
         "collapsed": _mean((entropy < math.log(2)).float(), telling),
-    }  # fmt: skip
+    }
     read: dict[str, Any] = dict(zip(figures, map(tuple, torch.stack(list(figures.values())).tolist()), strict=True))
     logit = float(products.abs().amax())
     return AttentionMap(name=name, **read, largest_logit=logit, weights=seen, keys=keys, grid=products)

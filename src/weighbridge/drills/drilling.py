@@ -90,8 +90,7 @@ def _page(judged: ContractResult, arm: Arm, folder: Path) -> Path | None:
 def changed(arm: Arm, drill: Drill) -> str:
     """Return in words what an arm changes."""
     other = next((one for one in drill.arms if one.name == arm.against), arm)
-    found = differing(other.setup, arm.setup)
-    if not found:
+    if not (found := differing(other.setup, arm.setup)):
         return f"as {arm.against}, once more" if arm.against else "healthy"
     ((name, (was, now)),) = found.items()
     return f"{name} {was!r} -> {now!r}" if was != "" else f"{name} {now}"

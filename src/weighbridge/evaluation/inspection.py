@@ -133,8 +133,7 @@ def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
         raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
     view = opened(target, SubjectKind.CHECKPOINT)
     table = _tensors(view)
-    found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
-    if not found:
+    if not (found := [name for name in table if fnmatch.fnmatchcase(name, glob)]):
         what = f"none of {len(table)} names matches {quoted(glob)}{nearest(glob, table)}"
         raise UsageError("values", what, where=target, remedy="`weighbridge inspect --headers --all` lists them")
     shown: dict[str, Fields] = {}
@@ -151,8 +150,7 @@ def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
 
 def kind_of(target: str) -> SubjectKind:
     """Return whether a target is a checkpoint or a run, by what is in it; runs are read on this machine only."""
-    path = local_path(target)
-    if path is None:
+    if (path := local_path(target)) is None:
         return SubjectKind.CHECKPOINT
     if is_open_folder(path):
         runs = runs_inside(path) and not any(one.suffix in HOLDS_TENSORS for one in path.iterdir() if is_file(one))
@@ -212,9 +210,8 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     for spread in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
         rows[spread.name] |= {name: getattr(spread, name) for name in MOMENTS}
     wrong = {finding["place"] for finding in findings}
-    worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
     health, labels = (verdicts[gate].figures for gate in GATES)
-    tensors = {name: rows[name] for name in worst_first}
+    tensors = {name: rows[name] for name in sorted(rows, key=lambda name: (name not in wrong, name))}
     settings = packed_weights.settings_of(view)
     packed = Counter(weight.summary(settings) for weight in packed_weights.marked(view))
     return CheckpointReport(findings=tuple(findings), packed=packed, labels=labels, health=health, tensors=tensors)
@@ -285,8 +282,7 @@ def _of_a_framework(target: str) -> Path | None:
 
 def parts_of(target: str) -> list[tuple[str, Path]]:
     """List the parts of a folder of training by their names, the log first; none where it is one log or checkpoint."""
-    path = _of_a_framework(target)
-    if path is None:
+    if (path := _of_a_framework(target)) is None:
         return []
     try:
         log = log_in(path)

@@ -226,8 +226,7 @@ class EvaluationSession:
 
     def _measured(self, item: Request, bound: tuple[Binding, ...]) -> model.Measured:
         kinds: tuple[model.SubjectKind, ...] = tuple(one.looked_at_as for one in bound)
-        verifier = VERIFIERS.get((item.quantity, kinds))
-        if verifier is None:
+        if (verifier := VERIFIERS.get((item.quantity, kinds))) is None:
             why = f"no verifier measures {item.quantity} of {kinds}"
             return model.Faulted(code="no-verifier", why=why, remedy="bind another kind")
         views = tuple(self.view(one) for one in bound)

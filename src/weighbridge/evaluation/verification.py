@@ -177,8 +177,7 @@ def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
     from weighbridge.ledger.store import Ledger
 
     written = ((one, digests(one.contract).whole) for one in loaded if not one.contract.overridden)
-    found = tuple(problem.error for problem in reused(written, recorded_contracts(Ledger(ledger))))
-    if found:
+    if found := tuple(problem.error for problem in reused(written, recorded_contracts(Ledger(ledger)))):
         raise collected(found)
 
 

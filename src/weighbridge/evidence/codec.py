@@ -108,8 +108,7 @@ def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -
 def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array[Any]:
     if not isinstance(digest, str) or digest not in arrays:
         raise wrong("no array of this bundle", at)
-    values = _KEPT.get(digest)
-    if values is None:  # many columns have the same steps
+    if (values := _KEPT.get(digest)) is None:  # many columns have the same steps
         _KEPT[digest] = values = read_npy(arrays[digest], where=f"measurements/{digest}.npy")
     if values.typecode != code:
         raise wrong("an array of the other type", at)

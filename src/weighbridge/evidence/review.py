@@ -128,8 +128,7 @@ def judged_again(path: Path, code: str, remedy: str) -> Bundle:
 
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:
-    unsigned = Answer(State.NONE, "NONE: not asked")
-    return Answers(found, None, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
+    return Answers(found, None, _broken(problems), UNREAD, Answer(State.NONE, "NONE: not asked"), UNREAD, UNREAD)
 
 
 def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:

@@ -141,8 +141,7 @@ def _key(path: Path, read: Callable[[bytes], Any], remedy: str) -> Any:
         raise UsageError("key-file", problem.what, where=str(path), remedy=remedy) from None
     except Exception:  # noqa: BLE001 -- whatever the libraries say of a file, it is not the key that is needed
         raise UsageError("key-file", f"holds no such {ALGORITHM} key in PEM", where=str(path), remedy=remedy) from None
-    algorithm = getattr(key, "public_key", key).keytype
-    if algorithm != ALGORITHM:
+    if (algorithm := getattr(key, "public_key", key).keytype) != ALGORITHM:
         raise UsageError("key-file", f"is a key of {algorithm}, not of {ALGORITHM}", where=str(path), remedy=remedy)
     return key
 

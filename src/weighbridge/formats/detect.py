@@ -3,6 +3,7 @@
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -295,12 +296,9 @@ def _unpack(names: Iterable[str]) -> str:
 def _unread_in(folder: Folder) -> Iterator[tuple[str, Unread]]:
     """Yield the files of a folder that are of a known format and not read, each with its name, sorted."""
     for name in sorted(folder.names())[:MAX_FILES]:
-        try:
-            found = _unread(folder.open(name))
-        except SubjectError:  # an empty file, or one that may not be opened
-            continue
-        if found:
-            yield name, found
+        with suppress(SubjectError):  # an empty file, or one that may not be opened
+            if found := _unread(folder.open(name)):
+                yield name, found
 
 
 def _folders_with_weights(folder: Folder) -> list[str]:

@@ -57,9 +57,12 @@ def code_of(pair: TensorPair) -> str:
 
 
 _breaks = Breaks(
-    need="pairs", row=TensorPair, blocked=UNREAD, why="no such tensor is named",
+    need="pairs",
+    row=TensorPair,
+    blocked=UNREAD,
+    why="no such tensor is named",
     spares=lambda pair, limits, _: not listed(pair.name, limits.tensors),
-)  # fmt: skip
+)
 
 DAMAGE: tuple[Mutation[Limits], ...] = (
     _breaks("one byte differs", "bytes", differing_bytes=1),

@@ -142,13 +142,17 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
 ZEROS: dict[str, Any] = {"all_zero": True, "constant": True, "elements": 4}
 WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
 _in_files = Breaks(
-    need="files", row=FileStructure, why="every file is allowed to, or not in these places",
+    need="files",
+    row=FileStructure,
+    why="every file is allowed to, or not in these places",
     spares=lambda row, limits, code: code == "beside" and listed(row.name.partition(" ")[2], limits.may_lie_beside),
-)  # fmt: skip
+)
 _in_claims = Breaks(
-    need="claims", row=OwnClaim, why="all may disagree",
+    need="claims",
+    row=OwnClaim,
+    why="all may disagree",
     spares=lambda row, limits, _: listed(row.name, limits.may_disagree),
-)  # fmt: skip
+)
 
 
 def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None:

@@ -67,8 +67,7 @@ def has(line: str, text: str) -> bool:
     """Return whether a line has a text, in which `*` stands for anything: each part is looked for once."""
     at = 0
     for part in text.split("*"):
-        found = line.find(part, at)
-        if found < 0:
+        if (found := line.find(part, at)) < 0:
             return False
         at = found + len(part)
     return True

@@ -135,11 +135,6 @@ NOT_REQUIRED, ALL_REQUIRED = "no such field is required", "a field is required, 
 _breaks = Breaks(need="fields", row=ConfigField, blocked=BLOCKED, why="every field here is allowed to")
 
 
-def _promised(row: ConfigField, limits: Limits) -> bool:
-    meant = [one.field for one in limits.may_differ]
-    return not row.why and harmless(row.name) in ("", CODE) and row.name not in meant
-
-
 def _decides_nothing(row: ConfigField, limits: Limits) -> bool:
     free = harmless_of_packing(row.name) not in ("", CODE)
     return not row.why and (free or row.name in [one.field for one in limits.may_differ])
@@ -152,7 +147,8 @@ def _stated_but(allowed: str = "", **changed: Any) -> Change:
 
     def change(row: ConfigField, limits: Limits) -> dict[str, Any] | None:
         free = allowed and listed(row.name, getattr(limits, allowed))
-        return columns if _promised(row, limits) and not free else None
+        meant = free or row.name in [one.field for one in limits.may_differ]
+        return None if meant or row.why or harmless(row.name) not in ("", CODE) else columns
 
     return change
 

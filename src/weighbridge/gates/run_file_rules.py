@@ -109,8 +109,9 @@ def _cadence(limits: Any, of: Of) -> Sequence[Clause]:
 
 
 def _kept(limits: Any, of: Of) -> Sequence[Clause]:
-    few = Bounded(code="too-many", need=FILES, row=RunFile, value=lambda row: row.earlier, must="at most",
-                  bound=limits.at_most)  # fmt: skip
+    few = Bounded(
+        code="too-many", need=FILES, row=RunFile, value=lambda row: row.earlier, must="at most", bound=limits.at_most
+    )
     return of("pruned-early"), few, of("not-whole"), of("unread")
 
 

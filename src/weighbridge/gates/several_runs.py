@@ -67,10 +67,11 @@ def _several(evidence: Evidence) -> Fields | None:
 
 ARE_SEVERAL = Requires(code="same-run", lacking=_several)
 TWICE: Mutation[Any] = BREAKS_FACTS.only(
-    "the first run twice", "same-run",
+    "the first run twice",
+    "same-run",
     lambda row, _: {"values": row.values[:1] * len(row.values)} if row.fact in (*OF_A_PROCESS, LOG) else row,
     "nothing is known of the runs",
-)  # fmt: skip
+)
 
 
 def whole(limits: Any, globs: Sequence[str]) -> tuple[Requires, ...]:

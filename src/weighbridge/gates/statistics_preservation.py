@@ -54,10 +54,12 @@ def clauses(limits: Any) -> Sequence[Clause]:
 
 
 KIND: Kind[Any] = Kind(
-    name="statistics-preservation", version=2,
+    name="statistics-preservation",
+    version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename"))},
-    limits=settings(bounds=(tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up"))), measure=Look,
+    limits=settings(bounds=(tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up"))),
+    measure=Look,
     codes=codes("changed", blocked=("not-measured", "names-nothing")),
     judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
-)  # fmt: skip
+)

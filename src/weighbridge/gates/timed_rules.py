@@ -42,8 +42,7 @@ TIMED = settings(
 
 def check(limits: Any) -> list[str]:
     """Return what is wrong with a window and the samples that it must have."""
-    width = limits.steps[1] - limits.steps[0] + 1
-    if width < 1:
+    if (width := limits.steps[1] - limits.steps[0] + 1) < 1:
         return [f"steps: the window ends at {limits.steps[1]}, before it begins at {limits.steps[0]}"]
     few = limits.min_samples is not None and limits.min_samples > width
     return [f"min_samples: {limits.min_samples} samples cannot come from a window of {width} steps"] if few else []
@@ -135,19 +134,14 @@ def _push_out(steps: array[int], _times: array[float], at: Sequence[int], limits
         steps[index] = limits.steps[0] - 1 if turn % 2 else limits.steps[1] + 1
 
 
-def _repeat(steps: array[int], _times: array[float], at: Sequence[int], _limits: Any) -> None:
-    for index in at:
-        steps[index] = steps[at[0]]
-
-
 def _twice(steps: array[int], times: array[float], at: Sequence[int], _limits: Any) -> None:
     steps.append(steps[at[-1]])
     times.append(times[at[-1]])
 
 
-def _equal(_steps: array[int], times: array[float], at: Sequence[int], _limits: Any) -> None:
+def _level(numbers: array[Any], at: Sequence[int]) -> None:
     for index in at:
-        times[index] = times[at[0]]
+        numbers[index] = numbers[at[0]]
 
 
 def _one(which: int, value: float) -> Change:
@@ -177,13 +171,13 @@ TIMES = ColumnGuard(
     codes=dict.fromkeys(_CODES, Outcome.BLOCKED),
     mutations=(
         _breaks("one step too few", "too-few-samples", _push_out),
-        _breaks("one step again and again", "too-few-samples", _repeat, least=2),
+        _breaks("one step again and again", "too-few-samples", lambda steps, _, at, __: _level(steps, at), least=2),
         _breaks("one step twice", "repeated-steps", _twice),
         *run_columns.NO_PLACEHOLDERS,
         _breaks("the last time is NaN", "not-a-time", _one(-1, math.nan)),
         _breaks("the last time is infinite", "not-a-time", _one(-1, math.inf)),
         _breaks("the first time is zero", "not-a-time", _one(0, 0.0)),
-        _breaks("one time throughout the window", "constant-window", _equal, least=2),
+        _breaks("one time throughout the window", "constant-window", lambda _, ms, at, __: _level(ms, at), least=2),
     ),
     family="timed-window",
 )

@@ -280,7 +280,6 @@ def blocked_for(asked: Wanted, code: Unfit, why: str, remedy: str = "") -> Decid
 
 
 def _long(span: dt.timedelta) -> str:
-    hours = span.total_seconds() / 3600
-    if hours < 1:
+    if (hours := span.total_seconds() / 3600) < 1:
         return f"{max(hours, 0) * 60:.0f} minutes"
     return f"{hours:.3g} hours" if hours < 72 else f"{hours / 24:.3g} days"

@@ -24,8 +24,7 @@ def check(ledger: Ledger, now: datetime, base: str | None = None) -> tuple[Bundl
 
 
 def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
-    chains = ledger.chains()
-    if not chains:
+    if not (chains := ledger.chains()):
         remedy = "the first `weighbridge verify --record` makes an entry"
         yield BundleError("empty-ledger", "has no entry: nothing was recorded, or all of it is gone", remedy=remedy)
     causes = Causes(ledger=ledger, chains=chains)

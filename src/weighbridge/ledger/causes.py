@@ -184,8 +184,7 @@ class Causes:
 
     def shown(self, bundle: str) -> Shown:
         """Return what a bundle shows, by 12 digits of its id or more; raise `no-bundle` or `not-rederivable`."""
-        short = bundle[:ID_SHOWN]
-        if short not in self.read:
+        if (short := bundle[:ID_SHOWN]) not in self.read:
             try:
                 self.read[short] = shown_by(self.open(short))
             except WeighbridgeError as problem:
@@ -240,8 +239,7 @@ class Causes:
             with contextlib.suppress(WeighbridgeError):
                 data = self.sealed(bundle, manifest.CONTRACT_JSON)
                 self.contracts[bundle] = contract_from_json(loads(data, where=manifest.CONTRACT_JSON))
-        contract = self.contracts[bundle]
-        if contract is None:  # then it may have judged this place
+        if (contract := self.contracts[bundle]) is None:  # then it may have judged this place
             return True
         mine = (gate for gate in contract.gates if gate.id == place.gate)
         return place in (_place(contract, gate, DEFAULT, one.subjects) for gate in mine)
@@ -253,8 +251,7 @@ class Causes:
 
     def unmeant(self, place: LedgerPlace, gate: model.GateDecl, now: datetime) -> model.Fields | None:
         """Return the false fact, where the newest bundle of a place, fresh and of this gate, found it not to apply."""
-        newest = self._judged_last(place, now)
-        if newest is None:
+        if (newest := self._judged_last(place, now)) is None:
             return None
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
             shown = self.shown(newest) if b'"NOT_APPLICABLE"' in self.sealed(newest, manifest.VERDICTS) else None

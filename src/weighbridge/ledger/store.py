@@ -180,8 +180,7 @@ def _read(path: Path, shown: str) -> tuple[str, LedgerEntry]:
     if (named := NAME.fullmatch(path.name)) is None:
         raise BundleError("extra-file", "is no entry of a ledger", where=shown)
     data = read_regular(path, shown, 64 << 10)
-    digest = sha256(data)
-    if digest != named["digest"]:
+    if (digest := sha256(data)) != named["digest"]:
         raise BundleError("altered", f"has sha256 {digest[:12]}…, its name says {named['digest'][:12]}…", where=shown)
     entry = build(LedgerEntry, loads(data, where=shown))
     if entry.schema != fold.SCHEMA or dumps(plain(entry)) != data or path.name != file_name(entry.seq, digest):

@@ -68,8 +68,7 @@ def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, 
     if chosen == "identity" or (architecture and not renamed):
         return identity(shapes, there)
     if source.format == "gguf" and not architecture and renamed:
-        beside = config_beside(candidate)
-        if beside is None:
+        if (beside := config_beside(candidate)) is None:
             _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
         return inverse(converted(_sides(source, beside, there, shapes)), there)
     if not architecture:
@@ -77,8 +76,7 @@ def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, 
             return automatic(shapes, there, known)
         except RuleError as problem:
             _refuse(candidate, f"the tensors have the names of a known layout, but {problem}")
-    config = config_beside(source)
-    if config is None:
+    if (config := config_beside(source)) is None:
         _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
     return converted(_sides(candidate, config, shapes, there))
 
@@ -127,8 +125,7 @@ def _refuse(view: CheckpointView, what: str) -> NoReturn:
 def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
     """Plan by names alone; a RuleError for a layout that is known, and whose head counts are not."""
     plan = identity(source, candidate)
-    wrapped = any(map(WRAPPED.search, source.keys() ^ candidate.keys()))
-    tried = wrapped or 2 * len(plan.pairings) <= len(candidate)
+    tried = any(map(WRAPPED.search, source.keys() ^ candidate.keys())) or 2 * len(plan.pairings) <= len(candidate)
     found = renamings(source, candidate, more_than=len(plan.pairings)) if tried else ()
     if len(found) == 1 and found[0].known:
         pairings = {new: whole(new, old, source) for new, old in found[0].origin.items()}

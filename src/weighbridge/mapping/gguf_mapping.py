@@ -140,8 +140,7 @@ def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
 def pairing(sides: Sides, target: str, name: str) -> Pairing:
     """Return how one source tensor makes one GGUF tensor; the first rule that applies counts."""
     plain = whole(target, name, sides.source)
-    part = _attention(sides, target, name)
-    if part is not None:
+    if (part := _attention(sides, target, name)) is not None:
         return replace(plain, parts=part[0], transform=part[1])
     if sides.architecture == "gpt2" and len(plain.shape) == 2 and target.endswith(rules().turned):
         turned = (Part(source=name, transposed=True),)

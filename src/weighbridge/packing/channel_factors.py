@@ -67,8 +67,7 @@ class Channels:
 
     def fitted(self, name: str) -> tuple[Factors, Factors]:
         """Return the factors of a weight's rows and columns that fit best; one number may be in either of them."""
-        found = self.fits.get(name)
-        if found is None:
+        if (found := self.fits.get(name)) is None:
             rows, columns = map(_ones, self.candidate.tensor(name).shape)
             for _ in range(ROUNDS):
                 columns = _fitted(self._sums(name, 0, rows, columns))
@@ -96,8 +95,7 @@ class Channels:
 
     def _off_of_vector(self, name: str) -> float | None:
         """Return the same of a norm or bias, which what it feeds undoes, or which is scaled as the rows beside it."""
-        changed = self._ratio(name, 0)
-        if changed is None:
+        if (changed := self._ratio(name, 0)) is None:
             return None
         own = name.rpartition(".")[0] + ".weight"
         beside = [own] if self._aligned(own) is not None else []
@@ -114,8 +112,7 @@ class Channels:
     def _parted(self, name: str) -> tuple[Factors, Factors] | None:
         """Return them with the shared number where it belongs; None where neither rows nor columns are like others."""
         rows, columns = self.fitted(name)
-        alone = rows.common()
-        if alone is not None:
+        if (alone := rows.common()) is not None:
             return rows.times(1 / alone), columns.times(alone)
         shared = (columns.over(one).common() for one in (_ones(len(columns.values)), *self._norms(name)))
         factor = next((one for one in shared if one is not None), None)

@@ -56,8 +56,7 @@ class UnpackedView(CheckpointView):
 
     def read(self, name: str, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` of a tensor, unpacked where a rule reads it."""
-        rule = self._rule(name)
-        if rule is None:
+        if (rule := self._rule(name)) is None:
             return CheckpointView.read(self, name, start, stop)
         tensor = self.tensors[name]
         stop, width = min(stop, tensor.nbytes), tensor.unit[1]
@@ -170,8 +169,7 @@ def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
     if weight.rule is None or not weight.rule.turned or len(pairing.parts) != 1 or not pairing.parts[0].plain:
         return pairing
     *stack, rows, columns = pairing.shape
-    turned = replace(pairing.parts[0], transposed=True)
-    return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
+    return replace(pairing, parts=(replace(pairing.parts[0], transposed=True),), shape=(*stack, columns, rows))
 
 
 def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:

@@ -74,8 +74,7 @@ class _Pass(Iterator[Any]):
         self._owner = owner
         self._iterator = iter(owner.loader)
         # An iterator that is its own loader goes on where it was: breaking off and asking again repeats nothing.
-        resumed = self._iterator is owner.loader and not owner.dry
-        self._again = owner.begun and not resumed
+        self._again = owner.begun and (owner.dry or self._iterator is not owner.loader)
         self._empty = True
 
     def __next__(self) -> Any:

@@ -56,8 +56,7 @@ def about(bundle: Bundle, names: Collection[str]) -> Export:
     """Return what a bundle holds about some of its subjects or about all of them; `no-digest` without a file of any."""
     words = {(one.name, one.instance): {one.name, f"{one.name}@{one.instance}"} for one in bundle.statement.subjects}
     known = set().union(*words.values())
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is not None:
+    if (unknown := next((name for name in names if name not in known), None)) is not None:
         raise UsageError("unknown-subject", f"the bundle has no subject {unknown!r}{nearest(unknown, known)}")
     chosen = {key for key, said in words.items() if not names or said & set(names)}
     subjects = tuple(one for one in bundle.statement.subjects if (one.name, one.instance) in chosen)

@@ -308,8 +308,7 @@ def _document(text: str, path: Path) -> tuple[int, Any]:
     """Find the first line from which all that follows is one JSON value, in time linear in the text."""
     spent, furthest = 0, (-1, "")
     for start in _candidates(text):
-        broken = _breaks_in_its_line(text, start)
-        if broken is not None:
+        if (broken := _breaks_in_its_line(text, start)) is not None:
             furthest = max(furthest, broken)
             continue
         try:

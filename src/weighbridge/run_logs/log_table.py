@@ -279,8 +279,7 @@ def _read_text(text: str) -> tuple[int, float, str]:
         return NUMBER, float(word), ""
     if match := _QUANTITY.fullmatch(text):
         return NUMBER, float(match[1]), match[2] or ""
-    match = _TIME.fullmatch(text)
-    if match is None:
+    if (match := _TIME.fullmatch(text)) is None:
         return UNREADABLE, 0.0, ""
     year, month, day, clock, fraction, zone = match.groups()
     try:

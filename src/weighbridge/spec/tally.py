@@ -139,7 +139,6 @@ def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
         for one in same_day:
             with contextlib.suppress(WeighbridgeError):  # one that cannot be read is reported where it is cited
                 kept.append(bundles.get(one["id"]))
-        finished = [bundle for bundle in kept if bundle.statement.finished <= at]
-        if finished:
+        if finished := [bundle for bundle in kept if bundle.statement.finished <= at]:
             return max(finished, key=lambda bundle: bundle.statement.finished).contract
     return None

@@ -205,8 +205,7 @@ def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | N
 
 def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | None:
     """Read a JSON object beside a checkpoint (transformers writes bare Infinity), or None; refuse what is no object."""
-    file = open_sidecar(view, name, most)
-    if file is None:
+    if (file := open_sidecar(view, name, most)) is None:
         return None
     data = strict_json(file.read(0, file.size), "config", file, lenient=True)
     file.require_unchanged()
@@ -228,8 +227,7 @@ def config_beside(view: CheckpointView) -> Mapping[str, Any] | None:
 
 def text_beside(view: CheckpointView, name: str, most: int) -> str | None:
     """Read a text in UTF-8 that lies beside a checkpoint, or None; what is no such text is refused."""
-    file = open_sidecar(view, name, most)
-    if file is None:
+    if (file := open_sidecar(view, name, most)) is None:
         return None
     try:
         text = str(file.read(0, file.size), "utf-8")

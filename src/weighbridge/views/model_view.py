@@ -257,8 +257,7 @@ class ModelView:
             if said is None:
                 return None
             return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
-        key = self._key(tokens, dtype, points)
-        if key not in self.runs.noise:
+        if (key := self._key(tokens, dtype, points)) not in self.runs.noise:
             again = Again(self._captured(tokens, dtype, points, "first"))
             self._captured(tokens, dtype, points, again)
             self.runs.noise[key] = {name: again.noise(name) for name in again.seen if name in again.first.tensors}
@@ -349,8 +348,7 @@ class ModelView:
         return Path(named) if named and is_file(Path(named)) else None
 
     def _made(self) -> Any:
-        made = self.source.make()
-        if made is None:
+        if (made := self.source.make()) is None:
             return NO_CUDA
         if type(made).__module__ != Torch.__module__ and hasattr(made, "named_modules"):
             made = Torch(module=made)

@@ -183,8 +183,7 @@ class RunView:
 
 def open_run(target: str | Path, columns: Names | None = None, units: Names | None = None, lines: str = "") -> RunView:
     """Open a run's directory or log; `columns` and `units` go by standard name, `lines` is a text's pattern."""
-    path = local_path(str(target))
-    if path is None:
+    if (path := local_path(str(target))) is None:
         what = "runs are read on this machine only"
         raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy="fetch it, bind its path")
     digests: dict[str, str] = {}

@@ -24,8 +24,7 @@ class ReportView:
 
 def open_report(target: str) -> ReportView:
     """Read the bytes of a report; refuse what is no regular file here, is larger than 64 MiB, or is UTF-16."""
-    path = local_path(target)
-    if path is None:
+    if (path := local_path(target)) is None:
         raise SubjectError("report-elsewhere", "is a URL", where=target, remedy="fetch it, and bind its path")
     view = ReportView(read_regular_file(path, MAX_BYTES, SubjectError), str(path))
     if view.data.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -92,8 +92,7 @@ def basis_of(row: StepColumn) -> Provenance:
         near = relation.deviation <= MAX_DEVIATION and relation.deviation * MIN_CONTRAST <= row.relative_spread
         if first and enough and near:
             return Provenance(ColumnBasis.DERIVED, relation.kind, relation.partner)
-    ruled_out = _rules_out_noise(row)
-    if ruled_out:
+    if ruled_out := _rules_out_noise(row):
         return Provenance(ColumnBasis.MEASURED, ruled_out)
     return Provenance(ColumnBasis.NOISE if row.finite >= NOISE_SAMPLES else ColumnBasis.UNDECIDED)
 

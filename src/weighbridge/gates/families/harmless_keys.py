@@ -35,8 +35,7 @@ PACKING = re.compile(r"config\.json:(?:\w+_config\.)?quantization(?:_config)?\.(
 @lru_cache(maxsize=4096)
 def harmless_of_packing(name: str) -> str:
     """Return the same of two files that one method quantised, whose tensors do not tell what becomes of activations."""
-    found = PACKING.fullmatch(name)
-    if found is None:
+    if (found := PACKING.fullmatch(name)) is None:
         return harmless(name)
     why = beside_codes(found[1]) or "each side's codes are read by its own keys, and compared"
     return "" if why == RUNS else why

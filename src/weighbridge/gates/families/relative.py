@@ -70,8 +70,7 @@ def _zeroed(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
 
 
 def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
-    need = next((need for need in (OTHER, BASELINE) if need in evidence), None)
-    if need is None:
+    if (need := next((need for need in (OTHER, BASELINE) if need in evidence), None)) is None:
         return "it is compared with no other series"
     at, series = _first(evidence, need, limits), series_of(evidence, need)
     steps, values = ([*part[:at], *part[at + 1 :]] for part in (series.step, series.value))
@@ -150,9 +149,11 @@ def _with_column(column: str, *mutations: Mutation[Any], **more: Any) -> Compari
 
 ALONE = Comparison(codes=(), family="", to="value")
 AS_GIVEN = Comparison(
-    needs=REFERENCES, mutations=(_ZEROED, _LEFT_OUT, _UNKNOWN, _ITSELF), codes=("no-reference", "same-run"),
+    needs=REFERENCES,
+    mutations=(_ZEROED, _LEFT_OUT, _UNKNOWN, _ITSELF),
+    codes=("no-reference", "same-run"),
     family="relative",
-)  # fmt: skip
+)
 WITH_VOCABULARY = Comparison(
     needs={FACTS: Need("facts", of=("run",))}, mutations=(_UNKNOWN,), family="vocabulary", to=LN_VOCAB
 )

@@ -287,11 +287,9 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
     """Return what the codes of all pairs come to: what is broken first, then what was not compared, then a PASS."""
     coded = [(pair, "no-rule" if pair.no_rule and code in UNRULED else code) for pair, code in coded]
     looked = [pair.name for pair, _ in coded]
-    broken = [(pair, code) for pair, code in coded if code not in ("", *UNREAD)]
-    if broken:
+    if broken := [(pair, code) for pair, code in coded if code not in ("", *UNREAD)]:
         return kind.failed(_offences(broken, figures), looked=looked, unit="tensors", figures=summary)
-    unread = [(pair, code) for pair, code in coded if code]
-    if unread:
+    if unread := [(pair, code) for pair, code in coded if code]:
         changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
         said: Fields = {"tensors": len(unread), "changes": changes}
         why = next(code for code in reversed(UNREAD) if any(code == one for _, one in unread))

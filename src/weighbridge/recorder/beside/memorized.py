@@ -179,8 +179,7 @@ def _asked(model: torch.nn.Module, probes: Sequence[Probe], device: torch.device
         ids = torch.cat([ids, after[:, -1].argmax(-1, keepdim=True)], 1)
         if ids.shape[1] <= whole and (following := evaluated(model, {0: ids})) is not None:
             after = following
-    written = ids[:, begun:].tolist()
-    return [Answer(*one) for one in zip(probes, map(tuple, written), losses.tolist(), strict=True)]
+    return [Answer(*one) for one in zip(probes, map(tuple, ids[:, begun:].tolist()), losses.tolist(), strict=True)]
 
 
 def figures(answers: Sequence[Answer]) -> dict[str, Cell]:

@@ -171,8 +171,7 @@ class HeldOut(Channel):
 
 def parts_of(batch: object) -> Parts | None:
     """Return what is looked at of a batch, or None of one without an array of numbers."""
-    arrays = list(_arrays(batch))
-    if not arrays:
+    if not (arrays := list(_arrays(batch))):
         return None
     named = dict(arrays)
     inputs, mask = named.get("input_ids", arrays[0][1]), named.get("attention_mask")

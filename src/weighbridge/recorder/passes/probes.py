@@ -46,8 +46,7 @@ class Evaluations(Channel):
         kind, dtype, enabled = self._precision
         # What is cast under no_grad may not stay in the cache of an autocast that the loop is in.
         with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
-            first = self._first(model, call)
-            if first is None:
+            if (first := self._first(model, call)) is None:
                 return {}
             found: dict[str, Cell] = {"evaluation_change": _largest(first, evaluated(model, call))}
             found |= _apart(model, call, first)

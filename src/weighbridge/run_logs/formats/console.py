@@ -80,8 +80,7 @@ def read_lines(path: Path, digests: dict[str, str], pattern: str) -> Log:
 
 def _row(program: Program, facts: dict[str, Json], units: dict[str, str], line: str) -> Row | None:
     text = ANSI.sub("", line[:MAX_LINE]).rstrip()
-    start = program.begins.search(text)
-    if start is None:
+    if (start := program.begins.search(text)) is None:
         if program.ended and program.ended in text:
             facts["status"] = "completed"
         return None

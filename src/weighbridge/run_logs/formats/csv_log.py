@@ -25,8 +25,7 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     tabs = suffix(path) == ".tsv" or ("\t" in head and "," not in head)
     reader = csv.reader(chain([head], text), delimiter="\t" if tabs else ",", skipinitialspace=True, strict=True)
     rows = _rows(reader, path, torn)
-    first = next(rows, None)
-    if first is None:
+    if (first := next(rows, None)) is None:
         raise no_rows(path)
     headed, names, units = header(first[1], path)
     table = TableBuilder(str(path))

@@ -39,8 +39,7 @@ def _samples(file: Path, name: str, digests: dict[str, str], torn: dict[str, int
     found: dict[str, str] = {}
     for batch in batches(file, found):
         for number, line in enumerate(batch.lines, batch.first):
-            words = line.split()
-            if not words:
+            if not (words := line.split()):
                 continue
             try:
                 yield float(words[0]), int(words[2]), name, float(words[1])

@@ -36,8 +36,7 @@ def _events(path: Path, digests: dict[str, str], facts: dict[str, Any], notes: d
     """Yield what was logged with a count; what has none is a fact."""
     for batch in batches(path, digests):
         for number, line in enumerate(batch.lines, batch.first):
-            at = line.find(MARK)
-            if at < 0:
+            if (at := line.find(MARK)) < 0:
                 continue
             try:
                 said = decode(line[at + len(MARK) :].strip())

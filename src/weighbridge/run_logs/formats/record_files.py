@@ -204,8 +204,7 @@ def _fragments(path: Path, digests: dict[str, str], notes: dict[str, int]) -> It
             raise _damaged_wandb(path, 0, "the file does not begin as version 0 of a W&B run does")
         while inside + BEFORE <= len(block):
             check, size, kind = struct.unpack_from("<IHB", block, inside)
-            end = inside + BEFORE + size
-            if end > len(block):
+            if (end := inside + BEFORE + size) > len(block):
                 break
             if zlib.crc32(block[inside + 6 : end]) != check or not FULL <= kind <= LAST:
                 raise _damaged_wandb(path, at + inside, "the CRC32 of a record is wrong")
