@@ -131,12 +131,14 @@ def land(path: Path, again: str) -> None:
     author = "--author=the maintainers of weighbridge"
     weighbridge("amend", "draft", "--bundle", path, *gates, f"--title={title}", author, "--out", draft)
     titles = {gate.id: gate.title for gate in contract.gates}
-    claims = [CLAIMS[contract.id], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
+    claims, why = [CLAIMS[contract.id]], dict.fromkeys(code for _, code in unseen)
+    claims += ["", "These could not look, for the reason named, and claim nothing:", ""] if unseen else []
+    claims += [f"- {code}: {', '.join(f'`{gate}`' for gate, own in unseen if own == code)}" for code in why]
     named = [(gate, gate.replace("GATE", "H", 1)) for gate, _ in unseen]  # one id for one hypothesis, in every section
     open_ = [f"| {name} | {titles[gate]} | OPEN | |" for gate, name in named]
     next_ = [f"| {name} | `{gate}` where it can look | PASS | FAIL |" for gate, name in named]
     tables = "\n".join(("### Hypotheses", "", *HYPOTHESES, *open_, "", "### Next experiment", "", *EXPERIMENT, *next_))
-    text = CLAIM.sub(" ".join(claims), draft.read_text(encoding="utf-8"))
+    text = CLAIM.sub("\n".join(claims), draft.read_text(encoding="utf-8"))
     draft.write_text(TABLES.sub(f"{tables}\n\n" if unseen else "", text), encoding="utf-8")
     weighbridge("amend", "land", draft)
 

@@ -143,7 +143,7 @@ def test_a_run_that_is_not_the_sealed_one_is_refused(cli: Cli, tmp_path: Path) -
 def test_of_two_bundles_both_are_shown_and_their_gate_counts_once(cli: Cli) -> None:
     text = Page(drawn(cli, of_import(cli, BAD), of_import(cli, GOOD))).text
     assert "2 bundles" in text
-    assert "2 findings of 1 gate: 1 failed, 1 passed." in text
+    assert "2 verdicts by 1 gate: 1 failed, 1 passed." in text
 
 
 def test_an_older_finding_is_one_of_the_same_subject_and_says_which(cli: Cli) -> None:

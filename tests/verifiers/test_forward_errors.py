@@ -422,17 +422,22 @@ def test_the_canary_is_seen_in_a_model_that_cannot_do_without_its_later_tokens(l
 class Loud(torch.nn.Module):  # type: ignore[misc,name-defined]
     """What leaves out a root, and so makes values of many times their size."""
 
+    def __init__(self, times: float) -> None:
+        super().__init__()
+        self.times = times
+
     def forward(self, values: Any) -> Any:
-        return 50 * values
+        return self.times * values
 
 
-def test_the_canary_is_seen_beside_an_error_of_many_times_the_values() -> None:
+@pytest.mark.parametrize(("dtype", "times"), [("float32", 50), ("float16", 50), ("float16", 4000)])
+def test_the_canary_is_seen_beside_an_error_of_many_times_the_values(dtype: str, times: float) -> None:
     tokens = [[(7 * at + 3 * row) % 40 for at in range(20)] for row in range(2)]
     sound, loud = Bidirectional(), Bidirectional()
-    loud.mixed = Loud()
-    views = tuple(shown(Torch(module=module, tokens=tokens)) for module in (sound, loud))
+    loud.mixed = Loud(times)
+    views = tuple(shown(Torch(module=module, tokens=tokens, dtype=dtype)) for module in (sound, loud))
     found = measured(*views)
-    assert (rows(found)["mixed.out"].candidate.all or 0) == pytest.approx(49)
+    assert (rows(found)["mixed.out"].candidate.all or 0) == pytest.approx(times - 1, rel=1e-3)
     canary = VERIFIER.canary(views, {}, found)
     assert isinstance(canary, Canary)
     assert canary.seen(measured(*canary.views))

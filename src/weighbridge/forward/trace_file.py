@@ -169,7 +169,8 @@ class Trace:
             values[row - start] = np.frombuffer(self.file.read(at, end), dtype=dtype).reshape(values.shape[1:])
             self.file.release(at, end)
         if self.damage is not None and self.damage[0] == point and start == 0:
-            values[0, -1, -1] = self.damage[1]
+            with np.errstate(over="ignore"):
+                values[0, -1, -1] = self.damage[1]
         return values
 
 

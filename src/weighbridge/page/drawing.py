@@ -106,7 +106,8 @@ def curves(title: str, unit: str, lines: Sequence[Line], marks: Sequence[Mark] =
     y = _Axis(low, high, HEIGHT - BOTTOM, TOP, log)
     x = _Axis(min(steps, default=0), max(steps, default=1), LEFT, WIDTH - RIGHT)
     parts = [*_frame(x, y, f"{title}{f' ({unit})' if unit else ''}{', log scale' if log else ''}")]
-    parts += _marks(marks, x, y, {mark.at for mark in marks if mark.kind != "limit" or mark.at in near})
+    marked = [*_marks(marks, x, y, {mark.at for mark in marks if mark.kind != "limit" or mark.at in near})]
+    parts += [one for one in marked if not one.startswith("<text")]
     for index, line in enumerate(lines):
         parts += _course(line, x, y, other=index > 0)
         if len(lines) > 1:
@@ -115,6 +116,7 @@ def curves(title: str, unit: str, lines: Sequence[Line], marks: Sequence[Mark] =
             parts.append(tag("line", x1=where, x2=where + 24, y1=14, y2=14, stroke=ink, stroke_width=2,
                              class_=f"l{index}", **dash))  # fmt: skip
             parts.append(text(where + 30, 18, line.name, dim=False))
+    parts += [one for one in marked if one.startswith("<text")]  # over the courses
     parts.append(tag("line", class_="cur", stroke=INK["dim"], y1=TOP, y2=HEIGHT - BOTTOM, x1=-9, x2=-9))
     shown = {"x": steps[: len(lines[0].step)], "l": LEFT, "w": WIDTH - LEFT - RIGHT, "W": WIDTH}
     shown["s"] = [{"n": one.name, "v": [_cell(one, at) for at in range(len(one.step))]} for one in lines]

@@ -64,14 +64,14 @@ def worst(judged: Sequence[Judged]) -> Outcome | None:
 
 def counted(judged: Sequence[Judged]) -> str:
     """Return how many gates came to what, and what the first of the worst says."""
-    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look (BLOCKED)"}
+    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked, without a look"}
     words |= {Outcome.PASS: "passed", Outcome.NOT_APPLICABLE: "not applicable"}
     many = {word: sum(one.outcome is outcome and not one.waits for one in judged) for outcome, word in words.items()}
     many["not judged yet"] = sum(one.waits for one in judged)
     said = ", ".join(f"{count} {word}" for word, count in many.items() if count)
     gates = len({(one.bundle.contract.id, one.row.finding.gate) for one in judged})
-    of = f"{len(judged)} findings of " if len(judged) > gates else "Of "
-    return singular(f"{of}{gates} gates: {said}.") if judged else ""
+    verdicts = f"{len(judged)} verdicts by " if len(judged) > gates else "Of "
+    return singular(f"{verdicts}{gates} gates: {said}.") if judged else ""
 
 
 def said_by(judged: Sequence[Judged]) -> str:

@@ -306,8 +306,9 @@ def _changed(given: Sources) -> Tab:
 
 def _between(one: Bundle, other: Bundle) -> Part:
     """Return what differs between two bundles of one contract and one subject, figures apart."""
-    found = [(matter, at, show(old), show(new)) for matter, places in differences(one, other).items()
-             for at, (old, new) in places.items() if matter != "figures"]  # fmt: skip
+    apart = [(matter, at, both) for matter, places in differences(one, other).items() for at, both in places.items()]
+    found = [(matter, at, *(side if isinstance(side, str) else show(side) for side in both))
+             for matter, at, both in apart if matter != "figures"]  # fmt: skip
     caption = singular(f"{len(found)} places differ between the two newest bundles of {checked_by(other)}.")
     head = ("matter", "place", f"older, {one.id[:12]}", f"newer, {other.id[:12]}")
     return Part(head=head, rows=tuple(found[:DIFFERENT]), caption=caption, filtered=True)

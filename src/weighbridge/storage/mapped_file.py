@@ -4,7 +4,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -59,9 +59,9 @@ class MappedFile:
         """Return its device and inode."""
         return f"{self._identity[0]}:{self._identity[1]}"
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone at the interpreter's end
         if self._fd >= 0:
-            os.close(self._fd)
+            close(self._fd)
 
     def read(self, start: int, stop: int) -> memoryview:
         """Return bytes `start` to `stop` without copying; the caller has checked that they lie in the file."""
