@@ -71,6 +71,8 @@ def test_one_cause_is_one_line_and_all_lists_each_tensor(cli: Cli, tmp_path: Pat
     assert len(each) == len(names)
     alone = cli("compare", *pair, "--tensors", "lm*").lines[1]
     assert alone == f"  lm_head.weight: {said.replace('every element', '16 of 16 elements')}"
+    none = cli("compare", *pair, "--tensors", "nope*").lines[1]
+    assert none == "  --tensors 'nope*' matches none of 7 names, so no tensor is listed"
 
 
 def test_a_widening_is_not_the_same_dtype(cli: Cli) -> None:

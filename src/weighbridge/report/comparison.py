@@ -76,6 +76,8 @@ def comparison_lines(
         yield from (click.style(f"  {hint}", dim=True) for hint in (said.hints if lines else ()))
         yield from (click.style(f"  {why}", bold=True) for why in exchanged(finding.verdict.offences, rows))
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
+    if rows and not fnmatch.filter((row.name for row in rows), tensors):
+        yield printable(f"  --tensors {tensors!r} matches none of {len(rows)} names, so no tensor is listed")
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
