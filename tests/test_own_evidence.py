@@ -183,9 +183,9 @@ def test_a_gate_whose_kind_has_a_new_version_is_stale_by_name_and_nothing_is_red
 def test_a_frozen_bundle_is_read_for_ever_and_judges_again_to_the_same_bytes(bundle: Path) -> None:
     answers = verify(bundle, Against(now=dt.datetime.now(dt.UTC), given=bundle.name[-12:], anchored=True))
     assert answers.bundle is not None, answers.integrity
-    assert answers.integrity.held is State.HOLDS
+    assert answers.integrity.state is State.HOLDS
     moved_on = State.CANNOT_SAY if other_versions(answers.bundle) else State.HOLDS
-    assert answers.rederivation.held is moved_on, answers.rederivation
+    assert answers.rederivation.state is moved_on, answers.rederivation
 
 
 def test_the_format_of_today_is_frozen_in_every_form(ours: Cli) -> None:

@@ -69,7 +69,7 @@ def test_a_chosen_gate_or_another_parameter_is_no_pass_of_the_contract(
 ) -> None:
     bundle = kept(cli, workplace, *more)
     answers = json.loads(cli("evidence", "verify", bundle, "--json").out)
-    assert (answers["coverage"]["held"], answers["coverage"]["says"]) == ("broken", said)
+    assert (answers["coverage"]["state"], answers["coverage"]["says"]) == ("broken", said)
     assert cli("evidence", "verify", bundle).code == 0
     assert cli("evidence", "verify", bundle, "--require-pass").code == 1
 
@@ -116,6 +116,6 @@ def test_junit_names_the_parameter_and_skips_by_name_what_was_not_judged(cli: Cl
 def test_a_whole_contract_says_nothing_of_it(cli: Cli, workplace: Path) -> None:
     bundle = kept(cli, workplace, code=1)
     coverage = json.loads(cli("evidence", "verify", bundle, "--json").out)["coverage"]
-    assert (coverage["held"], coverage["says"]) == ("holds", "2 of 2 required gates counted")
+    assert (coverage["state"], coverage["says"]) == ("holds", "2 of 2 required gates counted")
     (suite,) = ET.parse(workplace / "r.xml").getroot()
     assert (suite.get("name"), suite.get("tests")) == ("budget 1.0.0", "3")

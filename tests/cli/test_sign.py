@@ -51,7 +51,7 @@ def test_a_signed_bundle_names_its_signers_and_keeps_its_id(cli: Cli) -> None:
     assert {**after, "authenticity": None, "freshness": None} == {
         **json.loads(before.out), "authenticity": None, "freshness": None
     }  # fmt: skip
-    assert after["authenticity"]["held"] == "none"
+    assert after["authenticity"]["state"] == "none"
     assert after["authenticity"]["says"] == "NONE: signed, 2 signatures not checked: name a key by --key"
 
 

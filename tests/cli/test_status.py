@@ -59,8 +59,8 @@ def test_evidence_of_a_contract_that_changed_since_is_not_fresh(cli: Cli, workpl
     before = json.loads(cli("evidence", "verify", recorded, "--json").out)
     weaken(workplace)
     after = json.loads(cli("evidence", "verify", recorded, "--json").out)
-    assert before["freshness"]["held"] == "holds"
-    assert after["freshness"]["held"] != "holds"
+    assert before["freshness"]["state"] == "holds"
+    assert after["freshness"]["state"] != "holds"
     assert (before["integrity"], before["rederivation"]) == (after["integrity"], after["rederivation"])
 
 

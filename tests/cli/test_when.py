@@ -176,7 +176,7 @@ def test_it_is_sealed_and_judged_again_and_reported_in_coverage(cli: Cli, workpl
     answers = json.loads(cli("evidence", "verify", bundle, "--json").out)
     assert answers["rederivation"]["says"] == "judged again: 2 of 2 verdicts follow, byte for byte"
     assert answers["coverage"]["says"] == "1 of 2 required gates counted, 1 not applicable"
-    assert answers["coverage"]["held"] == "holds"
+    assert answers["coverage"]["state"] == "holds"
     export = json.loads(cli("evidence", "export", bundle, "--as", "test-result").out)["predicate"]
     assert (export["result"], export["passedTests"], export["warnedTests"], export["failedTests"]) == (
         "PASSED", ["mine/G-WHOLE"], [], []

@@ -281,7 +281,7 @@ def test_a_bundle_as_large_as_is_inflated_is_read_in_bounded_memory(form: str, t
     write(large.path, tmp_path / "a.zip")
     tracemalloc.start()
     try:
-        assert verify(tmp_path / "a.zip", Against(now=datetime.now(UTC))).integrity.held is State.HOLDS
+        assert verify(tmp_path / "a.zip", Against(now=datetime.now(UTC))).integrity.state is State.HOLDS
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

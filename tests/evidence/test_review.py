@@ -61,7 +61,7 @@ def test_a_whole_bundle_is_answered_five_times(bundle: Bundle) -> None:
     assert answers.integrity.says == f"12 of 12 files as sealed, id {bundle.id[:12]}; the ledger names this id"
     assert answers.rederivation.says == "judged again: 2 of 2 verdicts follow, byte for byte"
     assert answers.authenticity.says == "NONE: not signed; who measured is not shown"
-    assert answers.authenticity.held is State.NONE
+    assert answers.authenticity.state is State.NONE
     assert answers.freshness.says == "2.0 days old"
     assert answers.coverage.says == "1 of 1 required gates counted"
     assert answers.exit_code == 0
@@ -261,7 +261,7 @@ def test_an_edited_measurement_under_the_old_name_no_longer_has_the_id(bundle: B
     forged.rename(bundle.path)
     answers = verify(bundle.path, NOW)
     assert "the statement was changed after sealing" in answers.integrity.says
-    assert answers.rederivation.held is State.CANNOT_SAY
+    assert answers.rederivation.state is State.CANNOT_SAY
     assert answers.exit_code == 1
 
 
@@ -353,7 +353,7 @@ gates:
     _, _, given = read_contract(yaml, "contract.yaml", {"policy": "lossless"})
     assert given is not None
     path = seal(drafts.draft(given=given, contract_yaml=yaml), tmp_path, drafts.REDACTOR).path
-    assert verify(path, NOW).integrity.held is State.HOLDS
+    assert verify(path, NOW).integrity.state is State.HOLDS
     assert verify(resealed(path, lambda files: files.update({"contract.yaml": yaml + b"# more\n"})), NOW).exit_code == 0
 
 
@@ -371,7 +371,7 @@ def test_another_version_of_a_kind_is_not_a_mismatch(bundle: Bundle, monkeypatch
     kinds = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
     monkeypatch.setattr("weighbridge.evidence.review.KINDS", kinds)
     answers = verify(bundle.path, NOW)
-    assert answers.rederivation.held is State.CANNOT_SAY
+    assert answers.rederivation.state is State.CANNOT_SAY
     judged = ", ".join(f"{name}/{KINDS[name].version}" for name in ("byte-identity", "dtype-preservation"))
     assert answers.rederivation.says == f"not re-derivable here: judged by {judged}, which this version does not have"
     assert answers.exit_code == 3
@@ -453,10 +453,10 @@ def aged(days: float | None, **more: Any) -> Contract:
 
 def test_evidence_beyond_its_gate_s_age_is_stale(tmp_path: Path) -> None:
     path = seal(drafts.draft(given=aged(2.0)), tmp_path, drafts.REDACTOR).path
-    assert verify(path, NOW).freshness.held is State.HOLDS
+    assert verify(path, NOW).freshness.state is State.HOLDS
     later = verify(path, Against(now=NOW.now + timedelta(hours=12))).freshness
     assert later.says == "STALE: 2.5 days old; GATE-IMPORT-001: at most 2 days old, is 2.5"
-    assert later.held is State.BROKEN
+    assert later.state is State.BROKEN
 
 
 def test_a_contract_changed_since_makes_evidence_stale(bundle: Bundle) -> None:
@@ -467,7 +467,7 @@ def test_a_contract_changed_since_makes_evidence_stale(bundle: Bundle) -> None:
 def test_evidence_from_the_future_is_not_fresh(bundle: Bundle) -> None:
     answer = verify(bundle.path, Against(now=drafts.NOON - timedelta(seconds=301))).freshness
     assert answer.says == "finished 2026-04-26T12:00:00.000Z, which is in the future"
-    assert verify(bundle.path, Against(now=drafts.NOON - timedelta(seconds=299))).freshness.held is State.HOLDS
+    assert verify(bundle.path, Against(now=drafts.NOON - timedelta(seconds=299))).freshness.state is State.HOLDS
 
 
 def test_a_blocked_required_gate_is_not_covered(tmp_path: Path) -> None:
@@ -475,16 +475,16 @@ def test_a_blocked_required_gate_is_not_covered(tmp_path: Path) -> None:
     path = seal(drafts.draft(given=given), tmp_path, drafts.REDACTOR).path
     answer = verify(path, NOW).coverage
     assert answer.says == "1 of 2 required gates counted; not: GATE-IMPORT-003[default]: BLOCKED (where-unknown)"
-    assert answer.held is State.BROKEN
+    assert answer.state is State.BROKEN
 
 
 def test_no_required_gate_is_no_coverage(tmp_path: Path) -> None:
     given = drafts.contract(drafts.gate(severity=Severity.ADVISORY))
     answer = verify(seal(drafts.draft(given=given), tmp_path, drafts.REDACTOR).path, NOW).coverage
-    assert (answer.held, answer.says) == (State.BROKEN, "0 of 0 required gates: nothing was shown")
+    assert (answer.state, answer.says) == (State.BROKEN, "0 of 0 required gates: nothing was shown")
 
 
 def test_an_unmeasured_gate_judges_again_to_the_same_bytes(tmp_path: Path) -> None:
     unmeasured = {drafts.PAIRS: Unmeasured(code="unbound", why="not bound", remedy="bind it")}
     path = seal(drafts.draft(unmeasured, canaries={}), tmp_path, drafts.REDACTOR).path
-    assert verify(path, NOW).rederivation.held is State.HOLDS
+    assert verify(path, NOW).rederivation.state is State.HOLDS

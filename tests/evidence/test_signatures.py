@@ -96,7 +96,7 @@ def test_who_signed_is_known_by_the_keys_that_were_named(bundle: Bundle, keys: P
     assert asked(bundle, keys / "ada") == Answer(State.HOLDS, f"signed by {keys}/ada.pub ({ada})")
     bob = signed(bundle, keys / "bob").name[:16]
     one = asked(bundle, keys / "ada", keys / "eve")
-    assert (one.held, one.says) == (State.HOLDS, f"signed by {keys}/ada.pub ({ada})")
+    assert (one.state, one.says) == (State.HOLDS, f"signed by {keys}/ada.pub ({ada})")
     assert one.details == (f"not signed by {keys}/eve.pub", f"not checked: {bob}, whose key was not named")
     both = asked(bundle, keys / "ada", keys / "bob")
     assert both.details == ()
@@ -110,11 +110,11 @@ def test_without_a_key_a_signature_counts_for_nothing(bundle: Bundle, keys: Path
 
 def test_a_key_that_did_not_sign_is_refused(bundle: Bundle, keys: Path) -> None:
     unsigned = asked(bundle, keys / "eve")
-    assert (unsigned.held, unsigned.says) == (State.BROKEN, "the bundle: not-signed is not signed")
+    assert (unsigned.state, unsigned.says) == (State.BROKEN, "the bundle: not-signed is not signed")
     ada = signed(bundle, keys / "ada").name[:16]
     other = asked(bundle, keys / "eve")
     says = f"the bundle: not-signed is signed by none of the keys named, only by {ada}"
-    assert (other.held, other.says, len(other.details)) == (State.BROKEN, says, 1)
+    assert (other.state, other.says, len(other.details)) == (State.BROKEN, says, 1)
     named = dataclasses.replace(NOW, keys={"eve": signatures.public_key(keys / "eve.pub")})
     assert verify(bundle.path, named).exit_code == 1
 
@@ -143,7 +143,7 @@ def test_an_envelope_that_securesystemslib_made_is_taken(bundle: Bundle, keys: P
     folder = bundle.path / "signatures"
     folder.mkdir()
     (folder / f"{signer.public_key.keyid}.dsse.json").write_bytes(dumps(made.to_dict()))
-    assert asked(bundle, keys / "ada").held is State.HOLDS
+    assert asked(bundle, keys / "ada").state is State.HOLDS
 
 
 @OPENSSL
@@ -168,7 +168,7 @@ def test_keys_of_openssl_are_taken_and_ours_are_taken_by_openssl(bundle: Bundle,
     openssl("genpkey", "-algorithm", "ed25519", "-out", "own")
     openssl("pkey", "-in", "own", "-pubout", "-out", "own.pub")
     signed(bundle, tmp_path / "own")
-    assert asked(bundle, tmp_path / "own").held is State.HOLDS
+    assert asked(bundle, tmp_path / "own").state is State.HOLDS
     assert openssl("pkey", "-in", str(keys / "ada"), "-pubout") == (keys / "ada.pub").read_bytes()
 
 
@@ -268,7 +268,7 @@ def test_a_hostile_envelope_is_refused_with_and_without_a_key(bundle: Bundle, ke
     for named in ((), (keys / "ada",)):
         answer = asked(bundle, *named)
         code = "too-large" if form == "huge" else "signature-form"
-        assert (answer.held, answer.says.split()[1]) == (State.BROKEN, code)
+        assert (answer.state, answer.says.split()[1]) == (State.BROKEN, code)
     assert verify(bundle.path, NOW).exit_code == 1
 
 
@@ -277,7 +277,7 @@ def test_a_signature_of_another_bundle_is_none_of_this_one(bundle: Bundle, keys:
     shutil.copytree(signed(other, keys / "ada").parent, bundle.path / "signatures")
     for named in ((), (keys / "ada",)):
         answer = asked(bundle, *named)
-        assert answer.held is State.BROKEN
+        assert answer.state is State.BROKEN
         assert answer.says.endswith(": signature-of-another signs another statement than this bundle's")
 
 
@@ -287,9 +287,9 @@ def test_a_signature_under_the_id_of_another_key_is_refused(bundle: Bundle, keys
     forged = re.sub(rb'"keyid":"\w+"', re.search(rb'"keyid":"\w+"', ada.read_bytes())[0], envelope)  # type: ignore[index]
     ada.write_bytes(forged)
     answer = asked(bundle, keys / "ada")
-    assert (answer.held, answer.says.split()[1]) == (State.BROKEN, "signature-wrong")
+    assert (answer.state, answer.says.split()[1]) == (State.BROKEN, "signature-wrong")
     signed(bundle, keys / "bob")
-    assert asked(bundle, keys / "ada", keys / "bob").held is State.BROKEN  # one that is good does not excuse it
+    assert asked(bundle, keys / "ada", keys / "bob").state is State.BROKEN  # one that is good does not excuse it
 
 
 def test_an_envelope_under_another_name_is_refused(bundle: Bundle, keys: Path) -> None:

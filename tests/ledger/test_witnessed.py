@@ -89,7 +89,7 @@ def test_a_statement_that_was_edited_to_name_a_book_is_not_as_it_was_sealed(tmp_
     for one in stated["predicate"]["subjects"]:
         one["book"] = BOOK
     (bundle.path / "statement.json").write_bytes(dumps(stated))
-    assert verify(bundle.path, Against(now=NOW)).integrity.held is State.BROKEN
+    assert verify(bundle.path, Against(now=NOW)).integrity.state is State.BROKEN
     forged = bundle.path.rename(bundle.path.with_name(f"{bundle.path.name[:-12]}{sha256(dumps(stated))[:12]}"))
     assert "NOT ANCHORED" in verify(forged, Against(now=NOW, recorded=[bundle.id])).integrity.says
 

@@ -105,8 +105,8 @@ def verify_bundle(
         print_json({"id": answers.id, "gates": shown, "reported": reported, **plain(found)})
     else:
         tell(_lines(answers, found))
-    asked = {one.held for name, one in found.items() if name not in QUESTIONS}
-    passed = exit_code(("", one) for one in findings) is ExitCode.PASSED and answers.coverage.held is State.HOLDS
+    asked = {one.state for name, one in found.items() if name not in QUESTIONS}
+    passed = exit_code(("", one) for one in findings) is ExitCode.PASSED and answers.coverage.state is State.HOLDS
     other = State.BROKEN in asked or (require_pass and not passed)
     sys.exit(answers.exit_code or (1 if other else 3 if State.CANNOT_SAY in asked else 0))
 
@@ -120,7 +120,7 @@ def _checkpoint(path: Path, was: Collection[str]) -> statement.SubjectFiles:
 
 def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
     yield click.style(f"bundle {answers.id}", bold=True)
-    if answers.rederivation.held is State.BROKEN:
+    if answers.rederivation.state is State.BROKEN:
         yield "as sealed, which is not what the measurements give:"
     if answers.bundle is None:
         yield "what its gates came to cannot be said: its integrity is broken"
@@ -132,7 +132,7 @@ def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
         bound = (one for one in answers.bundle.statement.subjects if one.unwitnessed)
         yield from (printable(f"  {bound_as(at.name, at.instance, at.path)} is {at.said}") for at in bound)
     for name, one in found.items():
-        yield printable(f"  {name:<13} {one.held:<11} {one.says}")
+        yield printable(f"  {name:<13} {one.state:<11} {one.says}")
         yield from (printable(f"  {'':<25} {detail}") for detail in one.details if detail not in one.says)
 
 

@@ -44,7 +44,7 @@ HOLDS, BROKEN, CANNOT_SAY = State.HOLDS, State.BROKEN, State.CANNOT_SAY
 class Answer:
     """One answer: what it comes to, in one line, with the places behind it."""
 
-    held: State
+    state: State
     says: str
     details: tuple[str, ...] = ()
 
@@ -64,8 +64,8 @@ class Answers:
     @property
     def exit_code(self) -> int:
         """Return 0 where the bundle holds, 1 where it does not, 3 where it cannot be judged again here."""
-        looked = self.integrity.held, self.rederivation.held
-        if BROKEN in (*looked, self.authenticity.held):
+        looked = self.integrity.state, self.rederivation.state
+        if BROKEN in (*looked, self.authenticity.state):
             return 1
         return 3 if CANNOT_SAY in looked else 0
 
@@ -112,7 +112,7 @@ def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = N
     """Open a bundle to be passed on, or raise `not-whole`: its bytes, verdicts and signatures must hold."""
     answers = verify(path, against, folder)
     for one in (answers.integrity, answers.rederivation, answers.authenticity):
-        if one.held is BROKEN:
+        if one.state is BROKEN:
             raise BundleError("not-whole", one.says, where=str(path), remedy="run: weighbridge evidence verify")
     return whole(path, against.given, folder)
 
@@ -123,7 +123,7 @@ def judged_again(path: Path, code: str, remedy: str) -> Bundle:
     if answers.bundle is not None and not answers.exit_code:
         return answers.bundle
     asked = (answers.integrity, answers.rederivation, answers.authenticity)
-    why = next((one.says for one in asked if one.held not in (HOLDS, State.NONE)), "broken")
+    why = next((one.says for one in asked if one.state not in (HOLDS, State.NONE)), "broken")
     raise BundleError(code, why, where=str(path), remedy=remedy)
 
 
@@ -292,7 +292,7 @@ def subject(stated: Predicate, name: str, path: Path, read: Read = _as_file) -> 
         known = {word for key in bound for word in (key, key.partition("@")[0])}
         raise UsageError("unknown-subject", f"the bundle has no subject {name!r}{nearest(name, known)}")
     answers = [_subject(key, path, *looked) for key, looked in wanted.items()]
-    return min(answers, key=lambda one: (HOLDS, CANNOT_SAY, BROKEN).index(one.held))
+    return min(answers, key=lambda one: (HOLDS, CANNOT_SAY, BROKEN).index(one.state))
 
 
 def _subject(key: str, path: Path, was: SubjectFiles, read: Read) -> Answer:

@@ -65,7 +65,7 @@ def demand_rederivable(bundle: Bundle) -> None:
     """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true."""
     if other_versions(bundle):
         raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
-    if rederivation(bundle).held is not State.HOLDS:
+    if rederivation(bundle).state is not State.HOLDS:
         raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 

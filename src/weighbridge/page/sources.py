@@ -127,7 +127,7 @@ def _sealed(bundles: Sequence[Bundle], path: Path) -> Bundle:
     """Return the newest bundle that is of a run's directory, by the digests of its files."""
     runs = [(one, item) for one in bundles for item in one.statement.subjects if item.kind is SubjectKind.RUN]
     for one, item in reversed(runs):
-        if item.digests and review.subject(one.statement, item.name, path).held is State.HOLDS:
+        if item.digests and review.subject(one.statement, item.name, path).state is State.HOLDS:
             return one
     what = "is not the run that was sealed: a file of it is missing or has another digest"
     what = what if runs else "no bundle is of a run"

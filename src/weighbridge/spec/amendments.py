@@ -182,7 +182,7 @@ def _found(premise: Premise, bundles: Bundles) -> str:
     match premise.kind:
         case "bundle":
             found = rederivation(bundles.get(premise.id))
-            return IDENTICALLY if found.held is State.HOLDS else found.says
+            return IDENTICALLY if found.state is State.HOLDS else found.says
         case "verdict":
             bundle, _, named = premise.id.partition("/")
             outcomes = {f"{one.gate}[{one.instance}]": one.verdict.outcome for one in bundles.get(bundle).findings}

@@ -70,8 +70,8 @@ def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
     except WeighbridgeError as problem:
         yield text.found(unit.line, problem.code, f"[ev:{id_}]: {problem.what}", problem.remedy)
         return
-    if answer.held is not State.HOLDS:  # a kind may have a new version since a section landed, which is never edited
-        warning = text.known.frozen and answer.held is State.CANNOT_SAY
+    if answer.state is not State.HOLDS:  # a kind may have a new version since a section landed, which is never edited
+        warning = text.known.frozen and answer.state is State.CANNOT_SAY
         what = f"[ev:{id_}]: {answer.says}"
         yield text.found(unit.line, "not-rederivable", what, "run verify again", warning=warning)
     if bundle.statement.tool.dirty:
