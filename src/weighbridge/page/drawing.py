@@ -292,8 +292,8 @@ def _image(rows: Sequence[bytes], x: int, y: int, width: int, height: int) -> st
 def _scale(left: int, top: int, low: float, high: float) -> Iterator[str]:
     inks = (_hex(_colour(turn / 7)) for turn in range(8))
     yield from (tag("rect", x=left + 24 * at, y=top, width=24, height=10, fill=ink) for at, ink in enumerate(inks))
-    yield text(left, top + 24, f"{low:.1e}")
-    yield text(left + 192, top + 24, f"{high:.1e}", anchor="end")
+    yield text(left, top + 24, short(low))
+    yield text(left + 192, top + 24, short(high), anchor="end")
 
 
 def _hex(colour: Sequence[int]) -> str:
