@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from weighbridge.api import Verification
+from weighbridge.core import Outcome
 from weighbridge.core.exit_code import ExitCode
 from weighbridge.core.model import Finding
 from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
@@ -212,3 +213,47 @@ def test_batches_that_differ_in_tokens_are_compared_with_the_position(tmp_path: 
     assert (bad.outcome, bad.offences[0].code) == ("FAIL", "tokens-mismatch")
     gone = fine_tune(tmp_path / "gone", lambda made: made[7].pop("corpus_position"))
     assert judged("training-run", gone)["002"].verdict.code == "unknown-tokens"
+
+
+def lose(cell: object, since: int) -> Callable[[Rows], object]:
+    """Return what puts a cell in the place of each gradient norm from a row on."""
+
+    def change(rows: Rows) -> None:
+        for row in rows[since:]:
+            row["grad_norm"] = cell
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("cell", "since", "code"),
+    [
+        (None, 5, "column-hole"), (None, 200, "column-hole"), ("overflow", 200, "column-unreadable"),
+        (10**400, 399, "column-unreadable"), ({"norm": 1.0}, 200, "column-unreadable"),
+    ],
+)  # fmt: skip
+def test_norms_that_end_or_cannot_be_read_are_no_sound_norms(
+    tmp_path: Path, cell: object, since: int, code: str
+) -> None:
+    verdict = judged("training-log", log(tmp_path / "log.jsonl", "grad_norm", change=lose(cell, since)))[
+        "NORMS"
+    ].verdict
+    assert (str(verdict.outcome), verdict.code) == ("BLOCKED", code)
+
+
+def test_a_hole_of_the_whole_log_and_one_of_two_intervals_are_none_of_a_column(tmp_path: Path) -> None:
+    for name, change in (
+        ("lost.jsonl", lambda rows: rows.__delitem__(slice(100, 160))),
+        ("one.jsonl", lambda rows: rows[7].__setitem__("grad_norm", None)),
+    ):
+        found = judged("training-log", log(tmp_path / name, "grad_norm", change=change))
+        assert found["NORMS"].verdict.outcome is Outcome.PASS
+
+
+def test_steps_that_are_no_whole_numbers_are_no_samples(tmp_path: Path) -> None:
+    def halved(rows: Rows) -> None:
+        for row in rows[200:]:
+            row["step"] += 0.5
+
+    verdict = judged("training-log", log(tmp_path / "log.jsonl", change=halved))["LEARNED"].verdict
+    assert (str(verdict.outcome), verdict.code) == ("BLOCKED", "column-unreadable")

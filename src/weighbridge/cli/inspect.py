@@ -117,7 +117,7 @@ def _strict(parts: Sequence[inspection.Part]) -> ExitCode:
 def _was_looked_at(found: inspection.Inspection) -> bool:
     """Return whether a checkpoint's values were, or a log's steps and their loss, by the first of its gates."""
     if found.judged is None:
-        return bool(found.report and found.report.tensors)
+        return bool(found.report and found.report.tensors and not found.report.unseen)
     first = [one.verdict.outcome for one in found.judged.findings if one.gate == found.judged.findings[0].gate]
     return all(outcome is Outcome.PASS for outcome in first)
 
@@ -209,7 +209,10 @@ def _seen(part: inspection.Part, *, everything: bool) -> Seen:
     if found.judged is None:
         report = found.report
         left = UNREAD if report is None else EMPTY if part.name and not report.tensors else ""
-        return [before + left] * bool(left), list(_tensors(report, before, everything=everything)) if report else []
+        unseen = [] if report is None else [before + line for line in capped(list(report.unseen), 3)]
+        return [before + left] * bool(left) + unseen, list(
+            _tensors(report, before, everything=everything)
+        ) if report else []
     unknown, wrong = list[str](), list[Wrong]()
     for one in found.judged.findings:
         said, rank = finding_text(one, found.judged.measured), f"[{one.instance}] " if one.instance != DEFAULT else ""

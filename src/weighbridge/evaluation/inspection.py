@@ -186,6 +186,7 @@ class CheckpointReport:
     labels: Fields
     health: Fields
     tensors: Mapping[str, Fields]
+    unseen: tuple[str, ...] = ()  # why a gate over values could not look
 
 
 def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool = False) -> "CheckpointReport":
@@ -214,7 +215,10 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     tensors = {name: rows[name] for name in sorted(rows, key=lambda name: (name not in wrong, name))}
     settings = packed_weights.settings_of(view)
     packed = Counter(weight.summary(settings) for weight in packed_weights.marked(view))
-    return CheckpointReport(findings=tuple(findings), packed=packed, labels=labels, health=health, tensors=tensors)
+    found = verdicts[GATES[0]]
+    unseen = tuple(words(GATES[0], found)) if found.outcome is model.Outcome.BLOCKED else ()
+    of_values: dict[str, Any] = {"labels": labels, "health": health, "tensors": tensors, "unseen": unseen}
+    return CheckpointReport(findings=tuple(findings), packed=packed, **of_values)
 
 
 def _wrong_scales(view: Any) -> Iterator[Mapping[str, str]]:

@@ -6,5 +6,5 @@ from weighbridge.gates.families.run_columns import OF_EVALUATIONS
 
 KIND = Rule(
     name="ends-at-best", column="val_loss", figure=rise, code="rose", must=("at most",), bound=0.05, min_samples=3,
-    doc="how far the last sample lies above the lowest", levers=("the last up",), guards=OF_EVALUATIONS, version=2,
+    doc="how far the last sample lies above the lowest", levers=("the last up",), guards=OF_EVALUATIONS, version=3,
 ).kind()  # fmt: skip

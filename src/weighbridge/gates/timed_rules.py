@@ -195,7 +195,7 @@ COMPUTED = settings(
     flops_per_parameter=(float, Doc("and token: 6, or 4 where weights are frozen", gt=0, le=16), 6.0),
 )
 RULES = (
-    Rule(name="wall-time-budget", version=6, column="wall_ms", means=MEANS, figure=statistic, code="over-budget",
+    Rule(name="wall-time-budget", version=7, column="wall_ms", means=MEANS, figure=statistic, code="over-budget",
          must=("below", "at most"), gt=0, ge=None, le=1e7, doc="the statistic of the window", options=TIMED,
          window=False, min_samples=None, guards=(IN_MS, GENUINE, TIMES), checks=check,
          own_levers={"at the end": middle_up(at_the_end=True), "at the beginning": middle_up(at_the_end=False)},

@@ -190,11 +190,12 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
-    """Change the last field that the candidate states and that is compared, and the last entry of each list."""
+    """Change the last field that both sides agree on, else that is compared, and the last entry of each list."""
     source, candidate = describe_model(views[0]), describe_model(views[1])
     rows = rows_of(measurement, ConfigField)
     compared = (row for row in rows if row.source_basis and not row.why and not row.also)
-    names = [row.name for row in compared if row.name in candidate.model.fields]
+    both = sorted(compared, key=lambda row: row.source == row.candidate)  # a switch that differs would then agree
+    names = [row.name for row in both if row.name in candidate.model.fields]
     alone = [name for name in names if name not in FEEDING]  # no default depends on these
     name = next(iter((alone or names)[::-1]), None)
     lists = {row.name for row in rows if row.differing == 0 and row.entries}

@@ -32,9 +32,13 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
             remedy = f"{inside}, or {remedy}"
         return Unmeasured(code="no-column", why=why, remedy=remedy)
     standard = view.named(name) or name
+    if column.unreadable or column.stepless:
+        why = f"of {view.rows} cells of {name} {column.unreadable} hold something that is no number"
+        why = why if column.unreadable else f"{column.stepless} numbers of {name} stand at no whole step"
+        return Unmeasured(code="column-unreadable", why=why, remedy="log a number, NaN or nothing, at a whole step")
     how: Mapping[str, Any] = {"by": "step_series/1", "at": standard, "unit": promised_unit(standard)}
     basis = {standard: view.basis}
-    seen = len(column.value) + column.missing + column.unreadable + column.stepless
+    seen = len(column.value) + column.missing
     value = Series(column.step, column.value)
     return Measurement(quantity=QUANTITY, value=value, basis=basis, examined=seen, total=view.rows, **how)
 

@@ -20,6 +20,7 @@ from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
 
 SAMPLES, COLUMNS = "samples", "columns"
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
+HOLE = 2  # times the interval that nine in ten of a column's own do not exceed
 CUT = 1024  # samples that trials need of a long column
 
 
@@ -94,6 +95,21 @@ def _meets(one: Stretch | QuickSteps, window: tuple[float, float]) -> bool:
     return first is None or last is None or (first <= window[1] and last >= window[0])
 
 
+def _hole(evidence: Evidence, limits: Any) -> Fields | None:
+    """Return where a column lacks numbers for far longer than between its own ones, while the log goes on."""
+    row, steps = _row(evidence), sorted(series_of(evidence, SAMPLES).step)
+    if row is None or row.column in column_basis.LOOKED_AT or len(steps) < 3 or row.hole_after_step is None:
+        return None
+    log = next((one for one in rows_of(evidence, COLUMNS, StepColumn) if one.column == "step"), row)
+    usual = sorted(after - before for before, after in itertools.pairwise(steps))[(len(steps) - 1) * 9 // 10]
+    first, last = getattr(limits, "steps", None) or (-math.inf, math.inf)
+    begin, end = row.hole_after_step, row.hole_after_step + row.largest_hole
+    of_the_log = log is not row and (log.hole_after_step, log.largest_hole) == (begin, row.largest_hole)
+    if of_the_log or begin < steps[0] or end <= first or begin >= last or row.largest_hole <= HOLE * usual:
+        return None
+    return {"column": row.column, "hole": row.largest_hole, "step": begin, "usual": usual}
+
+
 def _falling(evidence: Evidence) -> Fields | None:
     """Return the first step that is no later than the one before it."""
     pairs = itertools.pairwise(series_of(evidence, SAMPLES).step)
@@ -158,8 +174,20 @@ def _put(at: int, value: float) -> "Callable[[array[int], array[float]], None]":
     return lambda _steps, values: values.__setitem__(at, value)
 
 
+def _with_hole(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
+    steps, judged = series_of(evidence, SAMPLES).step, _row(evidence)
+    first, last = getattr(limits, "steps", None) or (max(steps, default=0), math.inf)
+    at, hole = max(first, min(steps, default=0)), 10 * (max(steps, default=0) + 1 - min(steps, default=0))
+    if judged is None or judged.column in column_basis.LOOKED_AT or len(steps) < 3 or at >= last:
+        return "a recorder looked when it did, or so few samples have no cadence"
+    damaged = replace(judged, hole_after_step=at, largest_hole=hole)
+    rows = [damaged if one is judged else one for one in rows_of(evidence, COLUMNS, StepColumn)]
+    return Mutated(with_rows(evidence, COLUMNS, rows), frozenset({judged.column}))
+
+
 INVENTING: tuple[Mutation[Any], ...] = (
     Mutation("no such column", "no-basis", _without_row, Outcome.BLOCKED),
+    Mutation("numbers that end while the log goes on", "column-hole", _with_hole, Outcome.BLOCKED),
     _of_basis("a constant column", ColumnBasis.CONSTANT, column_basis.as_constant),
     _of_basis("a column of noise", ColumnBasis.NOISE, column_basis.as_noise),
     _of_basis("a column of noise that hardly moves", ColumnBasis.NOISE, column_basis.as_faint_noise),
@@ -173,12 +201,13 @@ INVENTING: tuple[Mutation[Any], ...] = (
 def genuine(*bases: ColumnBasis) -> ColumnGuard:
     """Return the guard that a column is there, and came about in none of these ways."""
 
-    def clauses(_limits: object) -> Iterator[Clause]:
+    def clauses(limits: object) -> Iterator[Clause]:
         yield Requires(code="no-basis", lacking=lambda of: None if _row(of) else {"column": place(of)})
+        yield Requires(code="column-hole", lacking=lambda of: _hole(of, limits))
         for basis in bases:
             yield Requires(code=f"column-{basis}", lacking=functools.partial(_invented, basis=basis))
 
-    codes = {"no-basis": Outcome.BLOCKED, **{f"column-{basis}": Outcome.BLOCKED for basis in bases}}
+    codes = dict.fromkeys(("no-basis", "column-hole", *(f"column-{basis}" for basis in bases)), Outcome.BLOCKED)
     mutations = tuple(one for one in INVENTING if one.code in codes)
     return ColumnGuard(clauses=clauses, codes=codes, mutations=mutations)
 
