@@ -198,6 +198,14 @@ def test_a_starter_contract_is_explained_with_what_to_type(cli: Cli) -> None:
     assert lines[-1] == printed
 
 
+def test_a_gate_of_a_starter_contract_is_explained_and_of_none_it_is_said(cli: Cli) -> None:
+    lines = cli("explain", "gate-diag-4.5").lines
+    assert lines[:2] == ["GATE-DIAG-4.5 (builtin:diagnostics, advisory)", "Are activations healthy?"]
+    assert lines[-1] == "Type: weighbridge explain series-bound"
+    ended = cli("explain", "GATE-NOPE")
+    assert (ended.code, "no built-in contract has a gate GATE-NOPE" in ended.err) == (2, True)
+
+
 def test_a_quantity_is_explained_for_each_kind_of_subject(cli: Cli) -> None:
     headings = [line for line in cli("explain", "facts").lines if not line.startswith(" ")]
     assert headings == ["facts (quantity of checkpoint)", "facts (quantity of run)"]

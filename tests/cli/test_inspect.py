@@ -99,6 +99,21 @@ def test_a_header_that_names_a_type_that_no_tensor_is_of_looks_wrong(
     assert (ended.code, f"    {said}" in ended.lines if said else True) == (int(bool(said)), True)
 
 
+def test_a_type_that_is_not_decoded_could_not_be_told_and_is_no_checkpoint_that_was_looked_at(cli: Cli) -> None:
+    writer = gguf.GGUFWriter("x.gguf", "llama")
+    scaled = np.concatenate([np.full(1, np.nan, "<f4").view(np.uint8), np.ones(288, np.uint8)])  # a block of Q8_K
+    writer.add_tensor("blk.0.attn_q.weight", np.tile(scaled, (4, 1)), raw_dtype=gguf.GGMLQuantizationType.Q8_K)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ended = cli("inspect", "x.gguf", "--strict")
+    said = (
+        "blk.0.attn_q.weight: Q8_K of [4, 256] is not decoded here, so whether it holds NaN or infinities is not known"
+    )
+    assert (ended.code, f"    {said}" in ended.lines) == (3, True)
+
+
 def test_codes_without_scales_are_named_by_that_and_not_by_the_numbers_of_their_groups(
     cli: Cli, workplace: Path
 ) -> None:

@@ -109,7 +109,7 @@ def test_without_the_file_the_line_that_records_it_is_named(tmp_path: Path) -> N
     (run / "layers.jsonl").unlink()
     found = measured(run)
     assert isinstance(found, Unmeasured)
-    assert (found.code, "Recorder(…, probe_every=50)" in found.remedy) == ("no-layers", True)
+    assert (found.code, "Recorder(…, probe_every=10)" in found.remedy) == ("no-layers", True)
 
 
 def test_half_a_line_at_the_end_leaves_its_step_out_and_one_in_the_middle_is_refused(tmp_path: Path) -> None:

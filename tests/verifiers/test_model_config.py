@@ -523,6 +523,16 @@ def test_the_canary_is_seen_in_sides_that_differ_already(
     assert (aligned.applied, aligned.seen) == (True, True)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_canary_is_seen_where_the_last_field_is_a_switch_that_differs(tmp_path: Path, tied: bool) -> None:
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 9}
+    views = [folder(tmp_path / str(one), {**config, "tie_word_embeddings": one}) for one in (tied, not tied)]
+    found = VERIFIER.measure(tuple(views), {})
+    assert isinstance(found, Measurement)
+    aligned = lay_canary(VERIFIER, tuple(views), {}, found)
+    assert (aligned.applied, aligned.seen) == (True, True)
+
+
 def test_the_canary_is_seen_where_the_last_field_is_one_that_a_converter_loses(tmp_path: Path) -> None:
     hf = folder(tmp_path / "hf", {"model_type": "glm", "hidden_size": 64, "rms_norm_eps": 1e-7})
     unsaid = ("block_count", "feed_forward_length", "head_count", "head_count_kv", "context_length", "rope_freq_base")

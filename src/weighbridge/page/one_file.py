@@ -37,17 +37,20 @@ def page(given: Sources, live: str = "") -> bytes:
     links |= {id(one): tab for tab in shown if tab.parts for one in tab.judged}
     judged = sorted(given.judged, key=lambda one: (ORDER.index(one.outcome), one.row.finding.severity != "required"))
     waits = outcome is Outcome.BLOCKED and all(one.waits for one in judged if one.outcome is outcome)
+    counts = [one for one in judged if one.row.finding.severity == "required" or one.outcome is Outcome.ERROR]
+    decides = worst(counts) or outcome  # as in an exit code
+    aside = " What is advisory failed or could not look." if decides is Outcome.PASS and outcome is not decides else ""
     numbers = {id(one): at for at, one in enumerate(judged, 1)}
     contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
     text: str = made.get_template("page.html").render(
         title=" · ".join([*filter(None, ["run " * (given.run_name not in ("", "run")) + given.run_name]), *contracts]),
         bundles=given.bundles,
         dates=sorted({one.statement.finished[:10] for one in given.bundles}),
-        answer=f"{'Not known yet.' if waits else ANSWERS[outcome or Outcome.BLOCKED]} {counted(judged)}",
-        outcome=outcome,
+        answer=f"{'Not known yet.' if waits else ANSWERS[decides or Outcome.BLOCKED]}{aside} {counted(judged)}",
+        outcome=decides,
         name=lambda one: gate_name(one.row.finding),
         signs=SIGNS,
-        sign=SIGNS[outcome] if outcome else "–",
+        sign=SIGNS[decides] if decides else "–",
         cards=[one for one in judged if one.outcome not in PASSED],
         passes=[one for one in judged if one.outcome in PASSED],
         hints_of=hints_of,

@@ -17,7 +17,7 @@ QUANTITY, NAME, NORMS = "layer_course", "name", ("grad", "grad_used", "weight", 
 MAX_CELLS = 1_000_000  # norms that are sealed of one run
 ALWAYS = (-math.inf, math.inf)
 ALIKE = 0.01  # of a norm: what adding up in another order, and printing, may change
-RECORD = "record the run with weighbridge.recorder.Recorder(…, probe_every=50), which writes layers.jsonl"
+RECORD = "record the run with weighbridge.recorder.Recorder(…, probe_every=10), which writes layers.jsonl"
 BLOCK = re.compile(r"((?:.*?\.)?\d+)\.")  # a layer, by the first number in a name
 ROLES = (
     (Role.KEY_BIAS, r"(?:^|[._])(?:k|key|keys|wk|k_proj|key_proj|k_lin)\.bias$"),
