@@ -697,7 +697,7 @@ def test_a_bundle_that_was_measured_elsewhere_is_merged_and_recorded(cli: Cli, w
     (there,) = (workplace / "there" / "bundles").iterdir()
     assert cli("evidence", "merge", there, "--into", "evidence").code == 0
     assert cli("ledger", "record", "0" * 12).err.startswith("no-bundle")
-    assert cli("ledger", "record", there.name[-12:]).out.count("none -> ACTIVE_WITH_LIVE_EVIDENCE") == 2
+    assert cli("ledger", "record", there.name).out.count("none -> ACTIVE_WITH_LIVE_EVIDENCE") == 2
     assert cli("ledger", "check").code == 0
     write(workplace, CONTRACT.replace("lossless", "same"))
     shutil.rmtree(workplace / "evidence" / "ledger")

@@ -59,13 +59,14 @@ def check_ledger(folder: Path, base: str | None) -> None:
 
 @verb("record", "Record bundles that were sealed elsewhere.", "2f6a7cfc0f86", of=command)
 @LEDGER
-@click.argument("bundles", nargs=-1, required=True, metavar="ID12...")
+@click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE...")
 def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:
     """Append the status changes that bundles beside the ledger earn, the oldest first.
 
     For bundles that came from elsewhere, or were sealed without --record; a FAIL counts as much as a PASS.
     """
     ledger, now = Ledger(folder), dt.datetime.now(dt.UTC)
+    bundles = tuple(Path(one).name.rpartition("-")[2] for one in bundles)  # a folder's name ends in its id
     causes = Causes(ledger=ledger, chains={})
     with progress() as show:
         for count, named in enumerate(bundles, 1):
