@@ -9,7 +9,7 @@ from weighbridge.figures.whole import clipped, drop, first_off, left, spread, wi
 from weighbridge.gates.families.levers import beyond_the_bound, lift, more_than, out_of_noise, violations
 from weighbridge.gates.families.relative import AS_GIVEN, RELATIVE_TO, WITH_LOSS, WITH_VOCABULARY
 from weighbridge.gates.families.rule import Must, Rule
-from weighbridge.gates.families.run_columns import FINITE, OF_EVALUATIONS, RISING, genuine
+from weighbridge.gates.families.run_columns import FINITE, LOGGED, OF_EVALUATIONS, RISING, genuine
 
 WARM_UP = Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")
 ENDS = settings(samples_each=(int, Doc("samples at each end whose medians are compared", ge=1, le=10_000), 5))
@@ -115,7 +115,7 @@ RULES = (
     # Rates and times.
     Rule(name="declared-schedule", column="lr", figure=off_schedule, code="off-schedule", must=("at most",), bound=1e-6,
          ge=0, doc="the share of the peak by which a sample is off", levers=("the last up", "the first down"),
-         options=SCHEDULED, min_samples=2, guards=(genuine(), RISING, FINITE),
+         options=SCHEDULED, min_samples=2, guards=(genuine(), LOGGED, RISING, FINITE), version=2,
          checks=lambda of: [] if of.total_steps > of.warmup_steps else ["total_steps must exceed warmup_steps"]),
     Rule(name="steady-rate", version=3, column="tokens_per_sec", figure=spread, code="unsteady", must=("at most",),
          bound=0.2, ge=0, doc="the standard deviation over the mean", min_samples=20,

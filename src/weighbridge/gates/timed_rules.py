@@ -21,7 +21,7 @@ from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
 from weighbridge.gates.families.levers import Lever, divide
 from weighbridge.gates.families.rule import Rule
-from weighbridge.gates.families.run_columns import COLUMNS, FINITE, GENUINE, RISING, SAMPLES, ColumnGuard, changed
+from weighbridge.gates.families.run_columns import COLUMNS, FINITE, RISING, SAMPLES, THERE, ColumnGuard, changed
 from weighbridge.quantities.runs import StepColumn
 
 Repeated = enum.StrEnum("Repeated", ("FIRST", "LAST"))  # which row of a step counts that is logged more than once
@@ -197,12 +197,13 @@ COMPUTED = settings(
 RULES = (
     Rule(name="wall-time-budget", version=7, column="wall_ms", means=MEANS, figure=statistic, code="over-budget",
          must=("below", "at most"), gt=0, ge=None, le=1e7, doc="the statistic of the window", options=TIMED,
-         window=False, min_samples=None, guards=(IN_MS, GENUINE, TIMES), checks=check,
+         window=False, min_samples=None, guards=(IN_MS, *THERE, TIMES), checks=check,
          own_levers={"at the end": middle_up(at_the_end=True), "at the beginning": middle_up(at_the_end=False)},
          place=lambda _, limits: f"steps {limits.steps[0]}..{limits.steps[1]}",
          reach=lambda limits: (limits.steps[0], limits.min_samples or 0)),
     Rule(name="peak-share", column="wall_ms", means=MEANS, figure=share_of_peak, code="impossible", must=("at most",),
-         bound=1.0, gt=0, ge=None, le=1.0, min_samples=20, options=COMPUTED, guards=(IN_MS, GENUINE, RISING, FINITE),
+         bound=1.0, gt=0, ge=None, le=1.0, min_samples=20, options=COMPUTED, version=2,
+         guards=(IN_MS, *THERE, RISING, FINITE),
          doc="the share of its devices' peak that the fastest step needed",
          checks=lambda of: (
              [] if of.dtype in PEAKS[of.device] else [f"dtype: no peak of {of.device} in {of.dtype} is known"]),

@@ -36,7 +36,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         why = f"of {view.rows} cells of {name} {column.unreadable} hold something that is no number"
         why = why if column.unreadable else f"{column.stepless} numbers of {name} stand at no whole step"
         return Unmeasured(code="column-unreadable", why=why, remedy="log a number, NaN or nothing, at a whole step")
-    how: Mapping[str, Any] = {"by": "step_series/1", "at": standard, "unit": promised_unit(standard)}
+    how: Mapping[str, Any] = {"by": "step_series/2", "at": standard, "unit": promised_unit(standard)}
     basis = {standard: view.basis}
     seen = len(column.value) + column.missing
     value = Series(column.step, column.value)

@@ -178,7 +178,6 @@ class Rule(BoundedFigure):
     """
 
     column: str
-    version: int = 2
     relative: Comparison = ALONE
     levers: tuple[str, ...] = ()
     own_levers: Mapping[str, Lever] = field(default_factory=dict)

@@ -103,11 +103,11 @@ def _hole(evidence: Evidence, limits: Any) -> Fields | None:
     log = next((one for one in rows_of(evidence, COLUMNS, StepColumn) if one.column == "step"), row)
     usual = sorted(after - before for before, after in itertools.pairwise(steps))[(len(steps) - 1) * 9 // 10]
     first, last = getattr(limits, "steps", None) or (-math.inf, math.inf)
-    begin, end = row.hole_after_step, row.hole_after_step + row.largest_hole
-    of_the_log = log is not row and (log.hole_after_step, log.largest_hole) == (begin, row.largest_hole)
-    if of_the_log or begin < steps[0] or end <= first or begin >= last or row.largest_hole <= HOLE * usual:
-        return None
-    return {"column": row.column, "hole": row.largest_hole, "step": begin, "usual": usual}
+    begin, hole = row.hole_after_step, row.largest_hole
+    of_the_log = log is not row and (log.hole_after_step, log.largest_hole) == (begin, hole)
+    outside = begin < steps[0] or begin + hole <= first or begin >= last
+    said: Fields = {"column": row.column, "hole": hole, "step": begin, "usual": usual}
+    return None if of_the_log or outside or hole <= HOLE * usual else said
 
 
 def _falling(evidence: Evidence) -> Fields | None:
@@ -187,7 +187,6 @@ def _with_hole(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mut
 
 INVENTING: tuple[Mutation[Any], ...] = (
     Mutation("no such column", "no-basis", _without_row, Outcome.BLOCKED),
-    Mutation("numbers that end while the log goes on", "column-hole", _with_hole, Outcome.BLOCKED),
     _of_basis("a constant column", ColumnBasis.CONSTANT, column_basis.as_constant),
     _of_basis("a column of noise", ColumnBasis.NOISE, column_basis.as_noise),
     _of_basis("a column of noise that hardly moves", ColumnBasis.NOISE, column_basis.as_faint_noise),
@@ -201,19 +200,23 @@ INVENTING: tuple[Mutation[Any], ...] = (
 def genuine(*bases: ColumnBasis) -> ColumnGuard:
     """Return the guard that a column is there, and came about in none of these ways."""
 
-    def clauses(limits: object) -> Iterator[Clause]:
+    def clauses(_limits: object) -> Iterator[Clause]:
         yield Requires(code="no-basis", lacking=lambda of: None if _row(of) else {"column": place(of)})
-        yield Requires(code="column-hole", lacking=lambda of: _hole(of, limits))
         for basis in bases:
             yield Requires(code=f"column-{basis}", lacking=functools.partial(_invented, basis=basis))
 
-    codes = dict.fromkeys(("no-basis", "column-hole", *(f"column-{basis}" for basis in bases)), Outcome.BLOCKED)
+    codes = dict.fromkeys(("no-basis", *(f"column-{basis}" for basis in bases)), Outcome.BLOCKED)
     mutations = tuple(one for one in INVENTING if one.code in codes)
     return ColumnGuard(clauses=clauses, codes=codes, mutations=mutations)
 
 
 GENUINE = genuine(*INVENTED)
 EVALUATED = genuine(ColumnBasis.CONSTANT, ColumnBasis.DERIVED)  # evaluations are too few to rule out noise
+LOGGED = ColumnGuard(
+    clauses=lambda limits: [Requires(code="column-hole", lacking=lambda of: _hole(of, limits))],
+    codes={"column-hole": Outcome.BLOCKED},
+    mutations=(Mutation("numbers that end while the log goes on", "column-hole", _with_hole, Outcome.BLOCKED),),
+)
 RISING = ColumnGuard(
     clauses=lambda _limits: [Requires(code="out-of-order", lacking=_falling)],
     codes={"out-of-order": Outcome.BLOCKED},
@@ -241,8 +244,9 @@ MOVING = ColumnGuard(
         ),
     ),
 )  # fmt: skip
-OF_STEPS = (GENUINE, RISING, FINITE, MOVING)
-OF_EVALUATIONS = (EVALUATED, RISING, FINITE, MOVING)
+THERE = (GENUINE, LOGGED)  # throughout, and measured
+OF_STEPS = (*THERE, RISING, FINITE, MOVING)
+OF_EVALUATIONS = (EVALUATED, LOGGED, RISING, FINITE, MOVING)
 
 
 def _still(row: StepColumn, window: tuple[int, int] | None) -> StepColumn:
