@@ -203,7 +203,7 @@ def test_a_gate_of_a_starter_contract_is_explained_and_of_none_it_is_said(cli: C
     assert lines[:2] == ["GATE-DIAG-4.5 (builtin:diagnostics, advisory)", "Are activations healthy?"]
     assert lines[-1] == "Type: weighbridge explain series-bound"
     ended = cli("explain", "GATE-NOPE")
-    assert (ended.code, "no built-in contract has a gate GATE-NOPE" in ended.err) == (2, True)
+    assert (ended.code, "nothing is called 'GATE-NOPE'" in ended.err) == (2, True)
 
 
 def test_a_quantity_is_explained_for_each_kind_of_subject(cli: Cli) -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("safetensors")
 
 from tests.verifiers.stacks import MODELS  # noqa: E402
 
-from weighbridge.cli import main  # noqa: E402
+from weighbridge.cli import main, reproduction  # noqa: E402
 
 __all__ = ["cli"]
 pytestmark = pytest.mark.slow
@@ -92,3 +92,13 @@ def test_what_cannot_be_meant_is_refused(cli: Cli, bundle: Path) -> None:
         assert (ended.code, code in ended.err) == (2, True), ended.err
     (bundle / "verdicts.json").write_text("[]")
     assert cli("trace", "repro", bundle).code == 4
+
+
+def test_a_subject_is_found_below_the_top_of_its_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    shutil.copy(MODELS / "tiny_gpt.py", tmp_path / "models" / "gpt.py")
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    monkeypatch.chdir(tmp_path / "models")
+    assert reproduction._here("models/gpt.py:reference") == f"{tmp_path}/models/gpt.py:reference"
+    assert reproduction._here("gpt.py:reference") == "gpt.py:reference"
+    assert reproduction._here("hf:models") == "hf:models"

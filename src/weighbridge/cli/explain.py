@@ -36,7 +36,7 @@ def command(word: tuple[str, ...]) -> None:
     wanted = " ".join(word)
     known = list(_index())
     found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)]
-    found = found or [_shipped(wanted.upper())] * wanted.upper().startswith("GATE-")
+    found = found or [*_shipped(wanted.upper())]
     if wanted and not found:
         names = {name.casefold(): name for _, name, _ in known}
         near = difflib.get_close_matches(wanted.casefold(), names, n=1)
@@ -190,14 +190,11 @@ def _contract(name: str) -> Iterator[str]:
     yield f"Type: weighbridge verify {name} {bound}"
 
 
-def _shipped(gate: str) -> Iterator[str]:
-    found = [(name, one) for name in builtin_names() for one in load_contract(f"{BUILTIN}{name}").contract.gates]
-    if all(one.id != gate for _, one in found):
-        raise UsageError("unknown-word", f"no built-in contract has a gate {gate}", remedy="its contract says it")
-    for name, one in ((name, one) for name, one in found if one.id == gate):
-        yield click.style(f"{gate} ({BUILTIN}{name}, {one.severity})", bold=True)
-        yield from (*_wrapped(one.title), *_wrapped(one.why))
-        yield f"Type: weighbridge explain {one.kind}"
+def _shipped(gate: str) -> Iterator[Iterator[str]]:
+    for name in builtin_names() if gate.startswith("GATE-") else ():
+        for one in (one for one in load_contract(f"{BUILTIN}{name}").contract.gates if one.id == gate):
+            heading = click.style(f"{gate} ({BUILTIN}{name}, {one.severity})", bold=True)
+            yield iter([heading, *_wrapped(one.title), *_wrapped(one.why), f"Type: weighbridge explain {one.kind}"])
 
 
 def _meaning(heading: str, meaning: cards.Meaning) -> Iterator[str]:

@@ -210,9 +210,8 @@ def _seen(part: inspection.Part, *, everything: bool) -> Seen:
         report = found.report
         left = UNREAD if report is None else EMPTY if part.name and not report.tensors else ""
         unseen = [] if report is None else [before + line for line in capped(list(report.unseen), 3)]
-        return [before + left] * bool(left) + unseen, list(
-            _tensors(report, before, everything=everything)
-        ) if report else []
+        looks = _tensors(report, before, everything=everything) if report else ()
+        return [before + left] * bool(left) + unseen, list(looks)
     unknown, wrong = list[str](), list[Wrong]()
     for one in found.judged.findings:
         said, rank = finding_text(one, found.judged.measured), f"[{one.instance}] " if one.instance != DEFAULT else ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import Fields, SubjectError, Unmeasured, UsageError, data_path, nearest, printable, torch
+from weighbridge.core import Fields, SubjectError, Unmeasured, UsageError, data_path, git, nearest, printable, torch
 from weighbridge.core.model import Finding, Measurement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.judging.requests import keys_of
@@ -70,6 +70,13 @@ def write(bundle: Bundle, finding: Finding, row: ForwardError, subjects: Mapping
     return [printable(written), printable(f"$ python {out}")]
 
 
+def _here(path: str) -> str:
+    """Return where a subject lies, by its path below this folder or the top of the repository: none is absolute."""
+    here, top = path.replace("${RUN}", str(Path.cwd())), git.answer(Path(), "rev-parse", "--show-toplevel") or ""
+    file = Path(here.partition(":")[0])
+    return here if file.exists() or not Path(top.strip(), file).exists() else str(Path(top.strip(), here))
+
+
 def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) -> tuple[Torch, Trace]:
     """Return the reference and the candidate's trace; refuse files that are not those which were measured."""
     from weighbridge.verifiers.forward_errors import both_runs
@@ -80,8 +87,7 @@ def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) ->
     bound = {role: sealed[gate.subjects[role]] for role in ("reference", "candidate")}
     if odd := sorted(set(subjects) - {one.name for one in bound.values()}):
         raise UsageError("unknown-subject", f"{finding.gate} has no subject {odd[0]!r}{nearest(odd[0], sealed)}")
-    # A bundle keeps no absolute path: what lay below the folder of `verify` is looked for below this one.
-    targets = {one.name: subjects.get(one.name, one.path.replace("${RUN}", str(Path.cwd()))) for one in bound.values()}
+    targets = {one.name: subjects.get(one.name) or _here(one.path) for one in bound.values()}
     for one in bound.values():
         if "${" in targets[one.name]:
             what = f"the bundle does not say where {one.name} lay, which was outside the project"

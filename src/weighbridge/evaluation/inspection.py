@@ -215,8 +215,7 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     tensors = {name: rows[name] for name in sorted(rows, key=lambda name: (name not in wrong, name))}
     settings = packed_weights.settings_of(view)
     packed = Counter(weight.summary(settings) for weight in packed_weights.marked(view))
-    found = verdicts[GATES[0]]
-    unseen = tuple(words(GATES[0], found)) if found.outcome is model.Outcome.BLOCKED else ()
+    unseen = tuple(words(GATES[0], found)) if (found := verdicts[GATES[0]]).outcome is model.Outcome.BLOCKED else ()
     of_values: dict[str, Any] = {"labels": labels, "health": health, "tensors": tensors, "unseen": unseen}
     return CheckpointReport(findings=tuple(findings), packed=packed, **of_values)
 
