@@ -163,7 +163,7 @@ def test_a_code_that_is_the_command_s_own_is_said_last(typed: Typed, ends: str, 
 
 def test_a_run_that_the_command_never_wrote_is_one_line_and_where_it_wrote(typed: Typed, tmp_path: Path) -> None:
     said = "the command wrote no run: nothing is verified; folders that it was seen to write: "
-    tries = (typed("--resume", "--", "sh", "-c", "exec 3>other; sleep 1") for _ in range(5))
+    tries = (typed("--resume", "--", "sh", "-c", "exec 3>other; sleep 1") for _ in range(20))
     done = next(done for done in tries if str(tmp_path) in done.out)  # it may open the file after the look
     assert (done.code, done.out.startswith(said), len(done.out.splitlines())) == (4, True, 1)
     briefly = typed("--resume", "--", "sh", "-c", "exit 3")
