@@ -64,7 +64,7 @@ def worst(judged: Sequence[Judged]) -> Outcome | None:
 
 def counted(judged: Sequence[Judged]) -> str:
     """Return how many gates came to what, and what the first of the worst says."""
-    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked, without a look"}
+    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked (not looked at)"}
     words |= {Outcome.PASS: "passed", Outcome.NOT_APPLICABLE: "not applicable"}
     many = {word: sum(one.outcome is outcome and not one.waits for one in judged) for outcome, word in words.items()}
     many["not judged yet"] = sum(one.waits for one in judged)
