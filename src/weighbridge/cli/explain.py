@@ -35,8 +35,7 @@ def command(word: tuple[str, ...]) -> None:
     """
     wanted = " ".join(word)
     known = list(_index())
-    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)]
-    found = found or [*_shipped(wanted.upper())]
+    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)] or [*_shipped(wanted.upper())]
     if wanted and not found:
         names = {name.casefold(): name for _, name, _ in known}
         near = difflib.get_close_matches(wanted.casefold(), names, n=1)

@@ -207,11 +207,10 @@ def _seen(part: inspection.Part, *, everything: bool) -> Seen:
     if found is None:
         return [], []
     if found.judged is None:
-        report = found.report
-        left = UNREAD if report is None else EMPTY if part.name and not report.tensors else ""
-        unseen = [] if report is None else [before + line for line in capped(list(report.unseen), 3)]
-        looks = _tensors(report, before, everything=everything) if report else ()
-        return [before + left] * bool(left) + unseen, list(looks)
+        if (report := found.report) is None:
+            return [before + UNREAD], []
+        unseen = [EMPTY] * bool(part.name and not report.tensors) + capped(report.unseen, 3)
+        return [before + line for line in unseen], list(_tensors(report, before, everything=everything))
     unknown, wrong = list[str](), list[Wrong]()
     for one in found.judged.findings:
         said, rank = finding_text(one, found.judged.measured), f"[{one.instance}] " if one.instance != DEFAULT else ""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import Fields, SubjectError, Unmeasured, UsageError, data_path, git, nearest, printable, torch
+from weighbridge.core import Fields, SubjectError, Unmeasured, UsageError, data_path, nearest, printable, torch
 from weighbridge.core.model import Finding, Measurement
+from weighbridge.core.project import root
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.judging.requests import keys_of
 from weighbridge.quantities.base import rows_of
@@ -71,10 +72,10 @@ def write(bundle: Bundle, finding: Finding, row: ForwardError, subjects: Mapping
 
 
 def _here(path: str) -> str:
-    """Return where a subject lies, by its path below this folder or the top of the repository: none is absolute."""
-    here, top = path.replace("${RUN}", str(Path.cwd())), git.answer(Path(), "rev-parse", "--show-toplevel") or ""
-    file = Path(here.partition(":")[0])
-    return here if file.exists() or not Path(top.strip(), file).exists() else str(Path(top.strip(), here))
+    """Return where a subject lies, by its path below this folder or the project's root: none is absolute."""
+    here, top = path.replace("${RUN}", str(Path.cwd())), root(Path())
+    file = here.partition(":")[0]
+    return here if Path(file).exists() or not (top / file).exists() else str(top / here)
 
 
 def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) -> tuple[Torch, Trace]:

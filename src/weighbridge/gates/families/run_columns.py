@@ -97,17 +97,18 @@ def _meets(one: Stretch | QuickSteps, window: tuple[float, float]) -> bool:
 
 def _hole(evidence: Evidence, limits: Any) -> Fields | None:
     """Return where a column lacks numbers for far longer than between its own ones, while the log goes on."""
-    row, steps = _row(evidence), sorted(series_of(evidence, SAMPLES).step)
-    if row is None or row.column in column_basis.LOOKED_AT or len(steps) < 3 or row.hole_after_step is None:
+    if (row := _row(evidence)) is None or row.column in column_basis.LOOKED_AT or row.hole_after_step is None:
         return None
-    log = next((one for one in rows_of(evidence, COLUMNS, StepColumn) if one.column == "step"), row)
-    usual = sorted(after - before for before, after in itertools.pairwise(steps))[(len(steps) - 1) * 9 // 10]
-    first, last = getattr(limits, "steps", None) or (-math.inf, math.inf)
     begin, hole = row.hole_after_step, row.largest_hole
-    of_the_log = log is not row and (log.hole_after_step, log.largest_hole) == (begin, hole)
-    outside = begin < steps[0] or begin + hole <= first or begin >= last
-    said: Fields = {"column": row.column, "hole": hole, "step": begin, "usual": usual}
-    return None if of_the_log or outside or hole <= HOLE * usual else said
+    log = next((one for one in rows_of(evidence, COLUMNS, StepColumn) if one.column == "step"), row)
+    if log is not row and (log.hole_after_step, log.largest_hole) == (begin, hole):
+        return None  # as in every full column, which need not be sorted to see that
+    steps = sorted(series_of(evidence, SAMPLES).step)
+    first, last = getattr(limits, "steps", None) or (-math.inf, math.inf)
+    if len(steps) < 3 or begin < steps[0] or begin + hole <= first or begin >= last:
+        return None
+    usual = sorted(after - before for before, after in itertools.pairwise(steps))[(len(steps) - 1) * 9 // 10]
+    return {"column": row.column, "hole": hole, "step": begin, "usual": usual} if hole > HOLE * usual else None
 
 
 def _falling(evidence: Evidence) -> Fields | None:
