@@ -42,7 +42,7 @@ def test_every_activation_that_a_loader_computes_is_known_and_named_once() -> No
     for kind, names in READ["computed"].items():
         assert {taken("activation", GGUF, one)[0] for one in names} == {kind}
     assert {family(name) for name in READ["same_family"]} == {"silu", "gelu"}
-    assert READ.keys() == {*FORMS, "of_file", "computed", "same_family"}
+    assert READ.keys() == {*FORMS, "of_file", "computed", "converted", "same_family"}
 
 
 def test_a_field_that_a_loader_may_know_is_a_field() -> None:

@@ -121,6 +121,7 @@ DUST = 1e-6
         lambda step, dust: 2.5 + dust if step >= 9 else None,
         lambda step, _: (1.0, 2.0)[step % 2] if step >= 60 else None,
         lambda step, _: 1.0 if step % 3 == 0 else None,
+        lambda step, _: (1.25, 1.5, 1.75)[step % 3] if step >= 60 else None,
         lambda step, _: (0.81, 1.37, 1.1)[step % 3],
     ],
 )

@@ -8,9 +8,10 @@ from typing import Any
 
 from weighbridge.core import Json, dataclass, field, np, replace, table
 from weighbridge.model_config.literal_keys import as_text
+from weighbridge.model_config.model_defaults import all_known
 from weighbridge.model_config.model_description import ModelDescription
 from weighbridge.model_config.model_keys import GGUF, Stated
-from weighbridge.quantities.checkpoints import ConfigField
+from weighbridge.quantities.checkpoints import UNREAD, ConfigField
 from weighbridge.views.checkpoint import CONFIG, TEXT_PARTS
 
 PARTS = (*(f"{part}." for part in TEXT_PARTS), "thinker_config.text_config.", "")
@@ -41,6 +42,8 @@ def paired(rows: Sequence[ConfigField], source: ModelDescription, candidate: Mod
                 said |= {f"{here}_read": known.read, f"{here}_basis": known.basis}
                 found[row.name] = replace(row, **said)
                 used.add(known.read.replace(" ", ":", 1))
+            elif row.why == UNREAD and row.name.startswith(f"{file.model.architecture}.") and all_known(file.model):
+                found[row.name] = replace(row, why="")  # no converter wrote it
     return [found.get(row.name, row) for row in rows if row.name not in used]
 
 

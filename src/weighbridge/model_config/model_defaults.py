@@ -85,6 +85,11 @@ def computed_activations() -> Mapping[str, str]:
     return {name: kind for kind, names in table(DEFAULTS)["computed"].items() for name in names}
 
 
+def all_known(file: Model) -> bool:
+    """Return whether each key that a converter writes for this GGUF file's architecture is known to these tables."""
+    return file.form == GGUF and file.architecture in table(DEFAULTS)["converted"]
+
+
 def may_be_unstated(name: str) -> bool:
     """Return whether a side may leave a field out for its loader to know."""
     return name in field_keys() and field_keys()[name].optional

@@ -198,7 +198,8 @@ def _recurrence(values: Floats) -> Recurrence | None:
     value, band = float(ordered[times.argmax()]), NEARLY * abs(float(ordered[times.argmax()]))
     there = (values >= value) & (values <= value + band)
     after = values[1:][there[:-1] & ~there[1:]][:PRINTED_ROWS]
-    unit = resolution(np.append(after, values[there][:PRINTED_ROWS]))
+    alike = values[np.abs(values - 1.25 * value) <= 0.75 * abs(value)]  # half to twice as large: printed as it is
+    unit = resolution(np.append(after, _some(alike)))
     unit = max(unit if unit < 1 else resolution(_some(values)), band)  # whole numbers among others were not printed so
     changes = _median(np.abs(after - value)) / unit if len(after) else 0.0
     return Recurrence(value=value, times=int(times.max()), changes=changes)

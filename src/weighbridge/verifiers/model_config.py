@@ -6,7 +6,7 @@ from typing import Any
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.header_pairs import expected, paired, shortest
 from weighbridge.model_config.literal_keys import key_rows
-from weighbridge.model_config.model_defaults import default, family, incomparable, lost, may_be_unstated, own_value
+from weighbridge.model_config.model_defaults import all_known, default, family, incomparable, lost, may_be_unstated, own_value
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 from weighbridge.model_config.vocabulary import Vocabulary, Walk, compare_merges, compare_pieces
@@ -116,6 +116,8 @@ def _unstated(name: str, what: str, silent: ModelDescription, other: ModelDescri
     if silent.model.form == other.model.form:
         return OTHER_VERSION.format(what) if _resaved(silent, other) else ""
     silent_config = silent.model.form != GGUF and name not in OF_A_TOKENIZER and silent.sized is not False
+    if silent_config and all_known(other.model):
+        return ""  # no converter wrote it
     unasked = f"the {what} does not state it, and its loader is not asked"
     return unasked if may_be_unstated(name) or silent_config else ""
 
