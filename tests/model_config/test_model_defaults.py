@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weighbridge.core.data import table
-from weighbridge.model_config.model_defaults import default, family, may_be_unstated
+from weighbridge.model_config.model_defaults import default, family, optional
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Model, field_keys
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS
 
@@ -46,6 +46,6 @@ def test_every_activation_that_a_loader_computes_is_known_and_named_once() -> No
 
 
 def test_a_field_that_a_loader_may_know_is_a_field() -> None:
-    optional = [name for name in CONFIG_FIELDS if may_be_unstated(name)]
-    assert len(optional) == sum(keys.optional for keys in field_keys().values()) == 36
-    assert not may_be_unstated("tokens")
+    found = [name for name in CONFIG_FIELDS if optional(name)]
+    assert len(found) == sum(keys.optional for keys in field_keys().values()) == 36
+    assert not optional("tokens")

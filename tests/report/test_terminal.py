@@ -184,6 +184,14 @@ def test_gates_that_are_blocked_by_one_cause_are_one_block() -> None:
     ]
 
 
+def test_gates_that_lack_columns_are_one_block_that_names_them_all(cli: Cli) -> None:
+    printed = cli("verify", "builtin:diagnostics", "--subject", f"run={RUN}", "--no-evidence").lines
+    assert "    the subjects reference, replay, baseline are not bound" in printed
+    lacking = [line for line in printed if line.startswith("    the run logs no columns ")]
+    assert lacking[0].startswith("    the run logs no columns target_seen_share, loss_above_floor, ")
+    assert not any("advisory), GATE" in line for line in printed)
+
+
 def test_gates_that_are_not_meant_for_a_run_are_reported_by_cause(cli: Cli) -> None:
     printed = cli("verify", "builtin:training-run", "--subject", f"run={RUN}").lines
     unmeant = [line for line in printed if line.startswith("NOT_APPLICABLE ")]

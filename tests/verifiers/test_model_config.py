@@ -369,9 +369,9 @@ def test_a_field_that_one_format_does_not_state_is_no_difference(tmp_path: Path)
 def test_a_key_that_no_converter_writes_for_the_family_is_its_own(
     source: CheckpointView, tmp_path: Path, said: str
 ) -> None:
-    known = unlike(rows(source, header(tmp_path / "known.gguf", **{said: 0.5})))
-    assert list(known.values()) == [(None, 0.5)]
-    assert unlike(rows(source, header(tmp_path / "other.gguf", architecture="grok", **{said: 0.5}))) == {}
+    alone: dict[str, Any] = {said: 0.5}
+    assert list(unlike(rows(source, header(tmp_path / "known.gguf", **alone))).values()) == [(None, 0.5)]
+    assert unlike(rows(source, header(tmp_path / "other.gguf", architecture="grok", **alone))) == {}
 
 
 def test_the_text_part_of_a_larger_model_is_read_and_the_whole_says_whether_embeddings_are_tied(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def all_known(file: Model) -> bool:
     return file.form == GGUF and file.architecture in table(DEFAULTS)["converted"]
 
 
-def may_be_unstated(name: str) -> bool:
+def optional(name: str) -> bool:
     """Return whether a side may leave a field out for its loader to know."""
     return name in field_keys() and field_keys()[name].optional
 

@@ -18,6 +18,7 @@ ROW = SCREEN - 2 * len(INDENT)  # what `tell` leaves of a row of a broken line
 HEAD = "outcome"  # of the table
 A_NAME = 32  # columns of the table for a gate
 WORST_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.NOT_APPLICABLE, Outcome.PASS)
+LACKED = re.compile(r"(the run logs no column|the subject) '([^']+)'( is not bound|).*")
 MORE = re.compile(r"\+(\d+) more")
 QUIET = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 Besides = Callable[[Row], Iterable[str]]
@@ -47,12 +48,14 @@ def blocks(
         yield from (line for row in rows for line in block(row, [*besides(row)], everything=True))
         return
     for alike in _alike(row for row in rows if row.outcome is not Outcome.NOT_APPLICABLE):
-        names = [gate_named(row.finding) for row in alike]
         lines = block(alike[0], [*besides(alike[0])], alone=len(alike) == 1, width=width)
         if len(alike) > 1:
             counts = Counter(row.finding.uncounted.outcome for row in alike if row.finding.uncounted)
             otherwise = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-            lines[0] = f"{outcome_word(alike[0].outcome)} {', '.join(capped(names))}"
+            names = ", ".join(capped([printable(gate_name(row.finding)) for row in alike]))
+            advisory = " (advisory)" * all(row.finding.severity is Severity.ADVISORY for row in alike)
+            lines[0] = f"{outcome_word(alike[0].outcome)} {names}{advisory}"
+            lines[1] = f"{INDENT}{_together(alike)}" if _lacked(alike[0]) else lines[1]
             lines[2:2] = [f"{INDENT}{UNCOUNTED} {otherwise}"] if otherwise else []
         yield from lines
     yield from _unmeant([row for row in rows if row.outcome is Outcome.NOT_APPLICABLE])
@@ -60,7 +63,25 @@ def blocks(
 
 def _alike(rows: Iterable[Row]) -> Iterable[list[Row]]:
     own = ((gate_name(row.finding) if row.outcome is Outcome.PASS else "", row) for row in rows)
-    return grouped(((name, row.outcome, *row.lines(alone=False), row.said.hints), row) for name, row in own).values()
+    return grouped(((name, row.outcome, *_cause(row)), row) for name, row in own).values()
+
+
+def _cause(row: Row) -> Iterable[str]:
+    """Return what findings of one block share; where each lacks something by name, all but that name."""
+    lines, lacked = [*row.lines(alone=False), *row.said.hints], _lacked(row)
+    return (row.level, *(line.partition(";")[0].replace(lacked, "") for line in lines)) if lacked else lines
+
+
+def _lacked(row: Row) -> str:
+    """Return the name of what was not there to look at, or nothing."""
+    bare = row.outcome is Outcome.BLOCKED and not (row.finding.uncounted or row.remarks)
+    return named[2] if bare and (named := LACKED.match(row.said.brief[0])) else ""
+
+
+def _together(rows: Sequence[Row]) -> str:
+    """Return the sentence that findings of one block share, with the names of all that they lack."""
+    names, said = [*dict.fromkeys(map(_lacked, rows))], rows[0].said.brief[0]
+    return LACKED.sub(rf"\1s {', '.join(capped(names))}\3", said).replace(" is ", " are ") if len(names) > 1 else said
 
 
 def _unmeant(rows: Sequence[Row]) -> Iterator[str]:
@@ -146,7 +167,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     for alike in _alike(bad):
         more = f" +{len(alike) - 1} more" if len(alike) > 1 else ""
         why = "excused: " if alike[0].excused else "advisory: " * (alike[0].level is Level.WARNING)
-        said = why + alike[0].said.brief[0]
+        said = why + _together(alike)
         cells.append((alike[0].outcome, cut(gate_name(alike[0].finding), A_NAME - len(more)) + more, said))
     counts = Counter(row.outcome for row in rows)
     cells += [(quiet, f"{counts[quiet]} gates", "") for quiet in QUIET if counts[quiet]]

@@ -6,7 +6,7 @@ from typing import Any
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.header_pairs import expected, paired, shortest
 from weighbridge.model_config.literal_keys import key_rows
-from weighbridge.model_config.model_defaults import all_known, default, family, incomparable, lost, may_be_unstated, own_value
+from weighbridge.model_config.model_defaults import all_known, default, family, incomparable, lost, optional, own_value
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 from weighbridge.model_config.vocabulary import Vocabulary, Walk, compare_merges, compare_pieces
@@ -119,7 +119,7 @@ def _unstated(name: str, what: str, silent: ModelDescription, other: ModelDescri
     if silent_config and all_known(other.model):
         return ""  # no converter wrote it
     unasked = f"the {what} does not state it, and its loader is not asked"
-    return unasked if may_be_unstated(name) or silent_config else ""
+    return unasked if optional(name) or silent_config else ""
 
 
 def _field(name: str, one: Stated, other: Stated, why: str, **more: Any) -> ConfigField:
