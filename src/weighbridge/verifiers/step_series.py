@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.core import Fields, Measurement, Series, SubjectKind, Unmeasured
-from weighbridge.quantities.runs import ASKED_FOR, INSIDE
+from weighbridge.quantities.runs import ASKED_FOR, INSIDE, OF_LABELS
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.units import promised_unit
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
@@ -28,7 +28,8 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         if name in INSIDE:
             option, looked = ASKED_FOR.get(name, ""), not {*view.column_names}.isdisjoint(INSIDE)
             give = f"give the recorder diagnostics=Diagnostics({option})"
-            inside = give if option or not looked else "diagnostics.jsonl says why it was not seen"
+            seen = "let its labels go into the model" if name in OF_LABELS else "diagnostics.jsonl says why it was not seen"
+            inside = give if option or not looked else seen
             remedy = f"{inside}, or {remedy}"
         return Unmeasured(code="no-column", why=why, remedy=remedy)
     standard = view.named(name) or name
