@@ -105,7 +105,7 @@ def test_under_another_name_the_id_that_was_reported_holds_a_bundle(cli: Cli) ->
     shutil.copytree(bundle, "from-ci")
     unheld = cli("evidence", "verify", "from-ci")
     assert unheld.code == 1
-    assert "give the one that you were told: --id ID12" in unheld.out
+    assert "evidence verify --id ID12" in unheld.out
     kept = cli("evidence", "verify", "from-ci", "--id", bundle.name[-12:], "--require-anchor")
     assert (kept.code, "it is the id that was given" in kept.out) == (0, True)
     assert cli("evidence", "verify", "from-ci", "--id", "0" * 12).code == 1

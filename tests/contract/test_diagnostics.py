@@ -139,7 +139,7 @@ def test_every_row_has_a_gate_and_a_question_and_what_a_script_must_hand_over_is
 
 @pytest.mark.parametrize(("row", "beside", "says"), [
     ("3.1", {}, "give the recorder diagnostics=Diagnostics()"),
-    ("3.1", {"slice_ppl": (5.0, 4.0)}, "diagnostics.jsonl says why it was not seen"),
+    ("3.1", {"slice_ppl": (5.0, 4.0)}, "diagnostics.jsonl says why it is absent"),
     ("M7", {"slice_ppl": (5.0, 4.0)}, "give the recorder diagnostics=Diagnostics(classes=…)"),
     ("1.4-BACKWARD", {"slice_ppl": (5.0, 4.0)}, "give the recorder diagnostics=Diagnostics(gradients=True)"),
 ])  # fmt: skip

@@ -117,7 +117,7 @@ def _checkout() -> Path:
         if (folder / PACKAGE / "gates" / "__init__.py").is_file() and (folder / "templates").is_dir():
             return folder
     what = "there is no checkout of weighbridge here, and an installed one is not written to"
-    raise UsageError("no-checkout", what, where=str(here), remedy="type it in a clone, or: weighbridge new plugin NAME")
+    raise UsageError("no-checkout", what, where=str(here), remedy="type it in a clone, or copy examples/plugin")
 
 
 def _require_free(root: Path, module: str, card: Path) -> None:

@@ -100,8 +100,9 @@ def locate(name: str) -> Path:
     """Find the file of a contract that is named by its path or as `builtin:NAME`, or raise `unknown-builtin`."""
     word, known = name.removeprefix(BUILTIN), builtin_names()
     if not name.startswith(BUILTIN):
-        if (near := closest(name, known)) and not Path(name).exists():
-            raise ContractError("file-missing", f"no such file; did you mean {BUILTIN}{near[0]}?", where=name)
+        near = [f"--subject {name}"] if "=" in name else [f"{BUILTIN}{one}" for one in closest(name, known)]
+        if near and not Path(name).exists():
+            raise ContractError("file-missing", f"no such file; did you mean {near[0]}?", where=name)
         return Path(name)
     if word not in known:
         raise ContractError("unknown-builtin", f"no contract {word!r} ships with weighbridge{nearest(word, known)}")

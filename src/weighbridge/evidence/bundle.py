@@ -196,7 +196,7 @@ def _stated(data: bytes, named: re.Match[str] | None, given: str, recorded: Coll
     elif given:
         anchor = "it is the id that was given"
     elif named is None:
-        what = "has no id in its folder's name to be compared with; give the one that you were told: --id ID12"
+        what = "has no id in its folder's name to be compared with: name it as verify did, or evidence verify --id ID12"
         raise BundleError("not-anchored", what)
     stated = statement.from_bytes(data)
     if named is not None and not named[0].startswith(f"{stated.finished[:10]}-{stated.contract.id}-"):

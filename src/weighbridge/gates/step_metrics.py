@@ -101,7 +101,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     figures = {**figures, "bases": _bases(rows)}
     looked = list(dict.fromkeys([STEP, *(row.column if row else name for name, row in required.items()), *rows]))
     if offences:
-        return failed([*offences, *unseen], looked=looked, unit="columns", figures=figures)
+        first = sorted(offences, key=lambda one: (one.code != "non-finite", one.figures.get("first_step") or 0))
+        return failed([*first, *unseen], looked=looked, unit="columns", figures=figures)
     if unseen:
         return blocked(unseen[0].code, figures, offences=unseen, of=len(looked), unit="columns")
     if undecided:
@@ -139,6 +140,7 @@ def _cells(row: StepColumn, steps: StepColumn, order: StepOrder, limits: Limits,
     shows = row.nan < LEAST_NAN or row.ends_not_finite < NAN_SHARE * row.samples or _named(row, limits.allow_nan)
     most, hole = _most(row, steps, limits), row.largest_hole
     lost = steps.largest_hole > _most(steps, steps, limits) and row.hole_after_step == steps.hole_after_step  # a gap
+    lost |= 0 < row.samples < REGULAR and order.steps < column_basis.LEAST_SAMPLES  # two of a handful have no interval
     for code, broken, first in (
         ("unreadable", row.unreadable, row.first_unreadable_step),
         ("no-step", row is steps and row.missing, None),
@@ -245,7 +247,7 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 
 
 KIND = Kind(
-    name="step-metrics", version=7, roles={"run": SubjectKind.RUN},
+    name="step-metrics", version=8, roles={"run": SubjectKind.RUN},
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))}, limits=Limits, measure=Measure,
     window=lambda _, measure: measure.steps, columns=lambda limits, _: limits.required,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,

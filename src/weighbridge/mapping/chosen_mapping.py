@@ -118,7 +118,7 @@ def numbers(*sides: CheckpointView) -> Mapping[str, int]:
 
 def _refuse(view: CheckpointView, what: str) -> NoReturn:
     where = next(iter(view.files), "")
-    remedy = "bind the model's directory with its config.json, or say how names map: --map FILE"
+    remedy = "bind the model's directory with its config.json, or say how names map (`map:`, compare --map)"
     raise SubjectError("mapping", what, where=where, remedy=remedy)
 
 

@@ -122,8 +122,8 @@ class Row:
         return [*map(singular, lines)]
 
 
-def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> FindingText:
-    """Return a finding in words, from the card of its kind."""
+def finding_text(finding: Finding, measured: Mapping[str, model.Measured], early: str = "") -> FindingText:
+    """Return a finding in words, from the card of its kind; a PASS begins with where it looked, if `early` says so."""
     from weighbridge.cards.words import code_card, fill, gate_words, numbers, render, said_of
 
     card, verdict = gate_words(finding.kind), finding.verdict
@@ -139,13 +139,15 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
     item = measured.get(str(verdict.figures.get("measurement", "")))
     missing = item if isinstance(item, (model.Unmeasured, model.Faulted)) and item.code == verdict.code else None
     hinted = [("", printable(missing.remedy))] if missing and missing.remedy else []
-    lines = (printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict))
+    why = ELSEWHERE.sub("…/", f"{missing.why} ({missing.code})") if missing else ""
+    lines = (printable(why),) if missing else tuple(render(card, verdict))
     brief = lines
     if verdict.offences and not missing:
-        noun = "tensors" if OF_TENSORS & verdict.offences[0].figures.keys() else "places"
+        of_tensors = OF_TENSORS & verdict.offences[0].figures.keys() and verdict.unit != "places"
+        noun = "tensors" if of_tensors else "places"
         brief = tuple(by_cause(zip((one.place for one in verdict.offences), lines, strict=True), verdict.of, noun))
-    elif verdict.outcome is Outcome.PASS and card.briefly:
-        brief = (fill(card.briefly, figures),)
+    elif verdict.outcome is Outcome.PASS:
+        brief = (early + (fill(card.briefly, figures) if card.briefly else lines[0]), *lines[1:])
     return FindingText(
         lines=lines,
         brief=brief,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Excuses, ExitCode, Outcome, data_path, dataclass, dumps, printable, sha256, unblocked
+from weighbridge.core.model import Measurement, Series
 from weighbridge.judging.requests import looked_at
 from weighbridge.report import Row, checked, finding_text, tally
 
@@ -110,9 +111,17 @@ def rows_of_bundle(bundle: Bundle) -> tuple[Row, ...]:
 
 def row_of(contract: Contract, finding: Finding, measured: Mapping[str, Measured], **more: Any) -> Row:
     """Return a finding as reports show it, by its contract and what was measured for it."""
-    gate, said = contract.gate(finding.gate), finding_text(finding, measured)
-    more["looked_at"] = looked_at(contract, finding, measured)
+    more["looked_at"] = looked = looked_at(contract, finding, measured)
+    gate, said = contract.gate(finding.gate), finding_text(finding, measured, _early(looked, measured.values()))
     return Row(finding=finding, title=printable(gate.title), why=printable(gate.why), said=said, **more)
+
+
+def _early(looked: Mapping[str, Any], measured: Iterable[Measured]) -> str:
+    """Return which steps a gate looked at where none is of the later half of the run, or nothing."""
+    series = (one.value for one in measured if isinstance(one, Measurement))
+    end = max((one.step[-1] for one in series if isinstance(one, Series) and len(one.step)), default=0)
+    first, last = looked["from_step"], looked["to_step"]
+    return f"steps {first} to {last} of {end}: " if last is not None and first < last < end / 2 else ""
 
 
 def shown(file: str) -> str:

@@ -131,7 +131,7 @@ def find(bundle: str) -> Path:
         return found[0]
     where = ", ".join(map(str, _stores()))
     if not found:
-        remedy = "name its folder, or at least 6 digits of its id"
+        remedy = "restore it from the history, or name its folder or at least 6 digits of its id"
         raise UsageError("unknown-bundle", f"no bundle {bundle!r}", where=where, remedy=remedy)
     what = f"{len(found)} bundles begin with {bundle!r}"
     raise UsageError("ambiguous-bundle", what, where=where, remedy="give more digits")

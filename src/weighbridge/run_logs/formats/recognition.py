@@ -30,6 +30,8 @@ BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(ending[1:] for en
 TELL = "tell whoever wrote that reader"
 LOOKED_AT = 1 << 16
 WEIGHTS = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".onnx", ".npz", ".distcp", ".h5", ".apr")
+ELSEWHERE = dict.fromkeys(WEIGHTS, "bind a checkpoint as one, or look at it with weighbridge inspect")
+ELSEWHERE |= dict.fromkeys((".yaml", ".yml"), "check a contract with weighbridge lint; verify takes it first")
 HISTORY = "wandb-history.jsonl"
 NOT_THIS = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
 SOURCE = re.compile(r"[=;{}\"']|^\s*(?:#|@|import |from |def |class |if |for |while |return |print)|[:(]\s*$")
@@ -170,4 +172,5 @@ def _text(path: Path, digests: dict[str, str]) -> Log:
 
 def _unknown(path: Path, why: str) -> SubjectError:
     what, known = f"this is no log of a format that is read ({why})", ", ".join(one.name for one in console.programs())
-    return SubjectError("unknown-format", what, where=str(path), remedy=f"bind one of these: {FORMATS.format(known)}")
+    remedy = ELSEWHERE.get(path.suffix, f"bind one of these: {FORMATS.format(known)}")
+    return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
