@@ -520,13 +520,26 @@ def test_of_two_runs_it_says_where_they_part_and_which_ends_worse(cli: Cli, work
     assert ended.code == 0, ended.err
     assert "  loss, for good     b.jsonl is above the other from step 30 on" in ended.lines
     assert ended.lines[-3].startswith("  worse              b.jsonl: loss ")
-    assert ended.lines[-2] == "  they part at       step 30"
+    assert ended.lines[-2] == "  they part at       step 30, by loss"
     output = json.loads(cli("inspect", "a.jsonl", "b.jsonl", "--json").out)["beside"]
     assert (output["worse"], output["parts"]["loss"][0], output["steps"]) == (1, 30, {"loss": 60})
     shutil.copy(workplace / "a.jsonl", workplace / "c.jsonl")
     ended = cli("inspect", "a.jsonl", "c.jsonl")
     assert "  loss               60 steps of both: the same throughout" in ended.lines
     assert "  worse              neither" in ended.lines
+    trained(workplace / "d.jsonl", [*GOOD[:-1], GOOD[-1] * 1.01])
+    ended = cli("inspect", "a.jsonl", "d.jsonl")
+    assert "  worse              neither" in ended.lines
+    assert "for good" not in ended.out
+
+
+def test_of_two_runs_that_evaluate_otherwise_the_evaluation_is_the_worse(cli: Cli, workplace: Path) -> None:
+    for name, times in (("a.csv", 1.0), ("b.csv", 3.0)):
+        rows = "".join(f"{at},{loss},{loss * times if at % 10 == 9 else ''}\n" for at, loss in enumerate(GOOD))
+        (workplace / name).write_text(f"step,loss,val_loss\n{rows}")
+    ended = cli("inspect", "a.csv", "b.csv")
+    assert ended.lines[-3].startswith("  worse              b.csv: val_loss ")
+    assert ended.lines[-2] == "  they part at       step 9, by val_loss; not by loss"
 
 
 def test_two_files_that_are_no_runs_are_sent_to_compare(cli: Cli) -> None:

@@ -28,6 +28,13 @@ class Passing(nn.Module):  # type: ignore[misc,name-defined]
         return given
 
 
+class Labelled(Passing):
+    """What may be given labels besides."""
+
+    def forward(self, given: Any, targets: Any = None) -> Any:
+        return given if targets is None else (given, targets)
+
+
 def qwen(**more: Any) -> Any:
     torch.manual_seed(0)
     config = transformers.Qwen2Config(**SIZES, intermediate_size=64, num_key_value_heads=2, **more)
@@ -138,7 +145,27 @@ def test_labels_below_zero_are_ignored_whatever_number_a_script_takes_for_them(i
     torch.manual_seed(0)
     logits, labels = torch.randn(2, 3, 5), torch.tensor([[0, 4, ignored], [ignored, 2, 1]])
     known = nn.functional.cross_entropy(logits.double().flatten(0, 1), labels.flatten(), ignore_index=ignored)
-    assert looking.loss_of({0: torch.ones(2, 3, 4), 1: labels}, logits) == pytest.approx(float(known), abs=1e-12)
+    found = looking.loss_of(Labelled(), {0: torch.ones(2, 3, 4), 1: labels}, logits)
+    assert found == pytest.approx(float(known), abs=1e-12)
+
+
+def test_the_second_thing_that_a_decoder_must_be_given_is_none_of_its_labels() -> None:
+    logits, tokens = torch.randn(2, 3, 5), torch.tensor([[0, 4, 1], [3, 2, 1]])
+    decoder = nn.Transformer(4, 2, 1, 1, 4, batch_first=True)
+    assert looking.loss_of(decoder, {0: torch.ones(2, 3, 4), 1: tokens}, logits) is None
+    assert looking.loss_of(decoder, {0: torch.ones(2, 3, 4), "labels": tokens}, logits) is not None
+
+
+def test_attention_of_multi_head_attention_is_what_it_gives_by_itself() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    given, mask = torch.randn(2, 6, 8), nn.Transformer.generate_square_subsequent_mask(6)
+    (one,) = looking.look(model, {0: given, "src_mask": mask}).attention
+    with torch.no_grad():
+        known = model.self_attn(given, given, given, attn_mask=mask, average_attn_weights=False)[1]
+    assert one.name == "self_attn"
+    assert one.keys.tolist() == [1, 2, 3, 4, 5, 6] * 2
+    assert torch.allclose(one.weights, known.transpose(1, 2).flatten(0, 1), atol=1e-6)
 
 
 def test_without_the_interface_it_is_said_why_there_is_no_attention() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ nn = torch.nn
 
 from tests.recorder.models import column  # noqa: E402
 from tests.recorder.recorded import Language, images, recorded  # noqa: E402
+
+from weighbridge.recorder import Recorder  # noqa: E402
 
 COLUMNS = ("gradient_edit_ratio", "gradient_cosine", "stale_gradients", "zero_gradients", "unowned", "frozen")
 
@@ -176,3 +179,39 @@ def test_sparse_gradients_are_looked_at(tmp_path: Path) -> None:
 
     rows = recorded(tmp_path, make=sparse, optimizer_of=sgd)
     assert column(rows, "gradient_edit_ratio") == pytest.approx([1.0] * 3)
+
+
+class TwoHeads(nn.Module):  # type: ignore[misc,name-defined]
+    """A pass back reaches the second head first, before the logits of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 2)
+
+    def forward(self, given: Any) -> Any:
+        hidden = self.trunk(given).relu()
+        return self.first(hidden), self.second(hidden)
+
+
+def of_two_heads(folder: Path, clear: Any) -> list[Any]:
+    """Return the tensors of each step that held a gradient of the step before."""
+    torch.manual_seed(0)
+    model = TwoHeads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Recorder(folder, model, optimizer, channels="all") as recorder:
+        for _ in range(3):
+            one, other = model(torch.randn(5, 4))
+            loss = one.square().mean() + other.square().mean()
+            clear(optimizer)
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    return column(map(json.loads, (folder / "steps.jsonl").read_text().splitlines()), "stale_gradients")
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_of_a_head_that_a_pass_reaches_first_are_not_of_the_step_before(
+    to_none: bool, tmp_path: Path
+) -> None:
+    assert of_two_heads(tmp_path / "a", lambda optimizer: optimizer.zero_grad(set_to_none=to_none)) == [0, 0, 0]
+    assert of_two_heads(tmp_path / "b", lambda _: None) == [0, 4, 4]  # those of the second head were written to since

@@ -47,6 +47,16 @@ def test_tied_weights_are_one_tensor(tmp_path: Path) -> None:
     assert recorded(tmp_path, make=make)[0]["equal_tensors"] == 0
 
 
+def test_biases_of_layers_that_torch_copies_are_meant_so(tmp_path: Path) -> None:
+    def make() -> Any:
+        model: Any = Language()
+        model.more = nn.ModuleList([nn.Linear(64, 64), nn.Linear(64, 64)])
+        model.more[1].bias = nn.Parameter(model.more[0].bias.detach().clone())
+        return model
+
+    assert recorded(tmp_path, make=make)[0]["equal_tensors"] == 0
+
+
 def test_weights_drawn_wide_have_that_deviation(tmp_path: Path) -> None:
     def make() -> Any:
         model = Language()

@@ -5,13 +5,16 @@ of 0 it weighs all keys alike that a row may look at, which tells them apart fro
 """
 
 import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
+from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
 from weighbridge.forward import points
@@ -20,6 +23,10 @@ from weighbridge.forward.widened import listening, passes_of
 ROWS, GRID = 32, 32
 TELLING = 4  # keys, of fewer a row says nothing of a head
 ALIKE = 0.9  # cosine
+NOTHING = (
+    "nothing calls scaled_dot_product_attention (nn.MultiheadAttention does where its weights are not asked for) "
+    "or Transformers' AttentionInterface"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +71,10 @@ def attending(model: torch.nn.Module) -> Iterator[tuple[list[AttentionMap], list
             busy = False
 
     def call(function: Any, given: Any, named: Any) -> Any:
+        if function is functional.multi_head_attention_forward:  # which calls it where nobody listens
+            inside = functools.partial(call, scaled_dot_product_attention)
+            with mock.patch.object(functional, "scaled_dot_product_attention", lambda *of, **by: inside(of, by)):
+                return function(*given, **named)
         if function is not scaled_dot_product_attention or busy or len(given) < 3 or given[0].dim() != 4:
             return function(*given, **named)
         return attend(paths[-1], _as_the_interface, None, *given, **named)[0].transpose(1, 2)
@@ -71,7 +82,7 @@ def attending(model: torch.nn.Module) -> Iterator[tuple[list[AttentionMap], list
     with points.attending(model, attend), passes_of(model) as paths, listening(call=call):
         yield found, lacking
     if not found and not lacking:
-        lacking.append("nothing calls scaled_dot_product_attention or Transformers' AttentionInterface")
+        lacking.append(NOTHING)
 
 
 def _as_the_interface(_part: object, *given: Any, **named: Any) -> tuple[torch.Tensor]:

@@ -27,7 +27,7 @@ def look(model: torch.nn.Module, call: Call, causal: bool | None = None) -> Look
     """Evaluate a batch; the caller sees to it that the model is in evaluation, and is one that may be called."""
     with torch.no_grad(), watching(model) as activations, attending(model) as (maps, lacking):
         output = run(model, call)
-    return Look(tuple(activations), tuple(maps), tuple(lacking), loss_of(call, logits_of(output), causal))
+    return Look(tuple(activations), tuple(maps), tuple(lacking), loss_of(model, call, logits_of(output), causal))
 
 
 def attention(model: torch.nn.Module, call: Call) -> tuple[AttentionMap, ...]:
@@ -37,9 +37,11 @@ def attention(model: torch.nn.Module, call: Call) -> tuple[AttentionMap, ...]:
     return tuple(maps)
 
 
-def loss_of(call: Call, logits: torch.Tensor | None, causal: bool | None = None) -> float | None:
+def loss_of(
+    model: torch.nn.Module, call: Call, logits: torch.Tensor | None, causal: bool | None = None
+) -> float | None:
     """Return the mean loss of a batch whose labels go into the model, in float64; None of one without."""
-    found = None if logits is None else targets(call, logits, causal)
+    found = None if logits is None else targets(model, call, logits, causal)
     if found is None or not bool((found[1] != IGNORED).any()):
         return None
     return float(losses(*found).sum() / (found[1] != IGNORED).sum())

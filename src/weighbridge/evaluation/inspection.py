@@ -51,6 +51,7 @@ COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weigh
 Words: TypeAlias = Callable[[str, Verdict], Sequence[str]]
 Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without one, None
 LOSS, LAST = "loss", 10  # of so many steps of both, a tenth is the end
+JUDGED_BY, ALIKE = ("val_loss", LOSS), 0.05  # nearer ones may be two seeds of one training
 MODELS = ("*.safetensors", "*.gguf", "pytorch_model*.bin")  # a Trainer's own; its optimizer.pt is none
 LOG, MODEL, SETTINGS, SHOWN = "log", "model", "hparams.yaml", 6
 SETTING = re.compile(r"(?m)^(\w+): ([^\s!&*{\[|>].*)$")  # of one plain value
@@ -323,12 +324,12 @@ def look_at(parts: list[tuple[str, Path]], words: Words, progress: Announce, **h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """Two runs: the steps of both by column, where each column parts, the loss of both at the end, the worse one."""
+    """Two runs: the steps of both by column, where each column parts, the losses of both at the end, the worse one."""
 
     steps: Mapping[str, int]
     parts: Mapping[str, tuple[int, float, float]]
     above: tuple[int, int] | None  # since when the second's loss stays above the first's (1) or below it (-1)
-    ends: tuple[float, float] | None
+    ends: Mapping[str, Sequence[float]]  # medians of the last tenth, by column
     worse: int | None
     by: str
 
@@ -342,18 +343,22 @@ def beside(one: Inspection, other: Inspection) -> Beside:
     mine, theirs = (view.ranks[0] if view.ranks else view for view in views)
     both = {name: rows for name in COMPARED if (rows := at_both(cells(mine.column(name)), cells(theirs.column(name))))}
     parts = {name: apart[0] for name, rows in both.items() if (apart := [row for row in rows if parts_at(row)])}
-    losses = [row for row in both.get(LOSS, []) if math.isfinite(row[1]) and math.isfinite(row[2])]
-    last = losses[-max(len(losses) // LAST, 1) :]
-    ends = (statistics.median(row[1] for row in last), statistics.median(row[2] for row in last)) if last else None
+    known = {name: [row for row in both.get(name, []) if all(map(math.isfinite, row[1:]))] for name in JUDGED_BY}
+    by_column = {name: rows[-max(len(rows) // LAST, 1) :] for name, rows in known.items() if rows}
+    ends = {name: [statistics.median(row[side] for row in rows) for side in (1, 2)] for name, rows in by_column.items()}
+    farther = (name for name, (here, there) in ends.items() if abs(here - there) > ALIKE * min(abs(here), abs(there)))
     failed, worse, by = [_failed(found) for found in (one, other)], None, ""
     if failed[0] != failed[1]:
         many, few = sorted(map(sum, failed), reverse=True)
         worse = int(failed[1] > failed[0])
         by = f"{many} gates fail, {few} of the other" if many != few else "a graver gate fails"
-    elif ends and ends[0] != ends[1]:
-        worse, by = int(ends[1] > ends[0]), f"loss {max(ends):.6g} against {min(ends):.6g} at the end"
+    elif name := next(farther, ""):
+        worse, by = (
+            int(ends[name][1] > ends[name][0]),
+            f"{name} {max(ends[name]):.6g} against {min(ends[name]):.6g} at the end",
+        )
     steps = {name: len(rows) for name, rows in both.items()}
-    return Beside(steps=steps, parts=parts, above=_above(losses), ends=ends, worse=worse, by=by)
+    return Beside(steps=steps, parts=parts, above=_above(known[LOSS]), ends=ends, worse=worse, by=by)
 
 
 def cells(column: Column | None) -> Cells:
@@ -378,7 +383,8 @@ def _above(losses: list[tuple[int, float, float]]) -> tuple[int, int] | None:
     if not sides or not (side := sides[-1][1]):
         return None
     others = [at for at, (_, one) in enumerate(sides) if one != side]
-    return sides[others[-1] + 1 if others else 0][0], side
+    since = others[-1] + 1 if others else 0
+    return (sides[since][0], side) if len(sides) - since >= len(sides) / LAST else None
 
 
 def _failed(found: Inspection) -> tuple[int, int]:

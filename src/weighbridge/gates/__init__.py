@@ -24,8 +24,9 @@ ROWS: Mapping[str, tuple[str, ...]] = {  # of modules that hold several
     "run_file_rules": ("checkpoint-retention", "sealed-probes", "snapshot-cadence"),
     "course_rules": (
         *("beyond-chance", "clip-share", "declared-schedule", "diverging", "first-loss", "gradient-growth"),
-        *("gradient-jump", "learning-progress", "loss-spike", "row-gaps", "series-bound", "share-within"),
-        *("steady-rate", "stopped-beyond-noise", "stops-in-time", "summary-bound", "validation-parting"),
+        *("gradient-jump", "idle-rate", "learning-progress", "loss-spike", "row-gaps", "series-bound"),
+        *("share-within", "steady-rate", "stopped-beyond-noise", "stops-in-time", "summary-bound"),
+        "validation-parting",
     ),
     "progress_rules": ("declared-epochs", "steps-asked", "token-budget"),
     "several_runs": ("one-change", "replay-determinism", "replica-consistency"),

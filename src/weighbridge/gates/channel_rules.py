@@ -16,7 +16,8 @@ from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
 
 IN_A_ROW = int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")
-ONCE, THRICE = (settings(in_a_row=(*IN_A_ROW, times)) for times in (1, 3))  # healthy runs do some of it once or twice
+# Healthy runs do some of it once or twice.
+ONCE, THRICE, TWENTY = (settings(in_a_row=(*IN_A_ROW, times)) for times in (1, 3, 20))
 DECLARED = settings(declared=(int, Doc("the number that was declared", ge=0, le=10**9), 0))
 LAST = 10**12  # a step that no run comes to
 

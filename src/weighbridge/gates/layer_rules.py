@@ -32,7 +32,8 @@ def _lever(norms: Collection[str], chosen: Chosen, factor: Factor, at: slice = s
             def change(row: TensorCourse) -> TensorCourse:
                 cells: Any = {name: list(getattr(row, name)) for name in norms if row.tensor in names}
                 for values in cells.values():
-                    values[at] = [one and one * by for one in values[at]]
+                    for index in [index for index, one in enumerate(values) if one][at]:
+                        values[index] *= by
                 return dataclasses.replace(row, **dict[str, Any]({name: tuple(one) for name, one in cells.items()}))
 
             return changed(evidence, change)
@@ -112,8 +113,8 @@ RULES = (
     LayerRule(name="moving-matrices", version=2, figure=layer_norms.matrix_share, code="left-behind",
               must=("at least",), bound=0.1, ge=0, doc="how far matrices go beside embeddings and norms",
               levers={"matrices down": _lever(("update",), _MATRICES, _DOWN)}),
-    LayerRule(name="update-jump", figure=layer_norms.update_rise, code="jumped", must=("at most",), bound=5.0, ge=0,
-              options=JUMPS, doc="the updates of a step over those before it",
+    LayerRule(name="update-jump", version=2, figure=layer_norms.update_rise, code="jumped", must=("at most",),
+              bound=5.0, ge=0, options=JUMPS, doc="the updates of a step over those before it",
               levers={"the last up": _lever(("update",), _MATRICES, _UP, slice(-1, None))}),
 )  # fmt: skip
 KIND = {rule.name: rule.kind() for rule in RULES}

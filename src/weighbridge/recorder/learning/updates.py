@@ -210,12 +210,21 @@ class StaleGradients(Channel):
     """How many tensors had a gradient left of the step before when the first of this one arrived."""
 
     columns = ("stale_gradients",)
+    _left: tuple[torch.Tensor, ...] = ()  # kept, so that no other tensor takes the place of one
+
+    def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
+        """Note what there is: a pass may reach another output first, whose gradients are new, or written to."""
+        self._left = tuple(self.watched.gradients())
+        self._stamps = {*stamps(self._left)}
 
     def backward_begins(self, gradient: torch.Tensor) -> None:
         """Count them in the first pass of a step."""
         if not self.found:
             gradients = self.watched.gradients()
-            self.found["stale_gradients"] = (gradient_norms(self.watched, gradients) != 0).sum() if gradients else 0.0
+            left = torch.tensor([stamp in self._stamps for stamp in stamps(gradients)], dtype=torch.bool)
+            held = gradient_norms(self.watched, gradients)[left] if gradients else left
+            self.found["stale_gradients"] = (held != 0).sum()
+        self._left = ()
 
 
 class Ownership(Channel):

@@ -54,7 +54,7 @@ class FirstWeights(Channel):
         self.found = {"equal_rows": torch.stack([one.to(device) for one in equal]).sum()}
         if matrices := [one for one in weights if one.dim() == 2]:
             self.found["init_std_max"] = torch.stack([one.std().to(device, torch.float32) for one in matrices]).max()
-        if many := [one for one in trained if one.numel() >= MANY]:
+        if many := [one for one in weights if one.numel() >= MANY]:
             device, kinds, sums = many[0].device, dict[Any, int](), bit_sums(many)
             varies = torch.stack([(one.amin() != one.amax()).to(device) for one in many])
             kind = torch.tensor([kinds.setdefault((one.shape, one.dtype), len(kinds)) for one in many], device=device)

@@ -118,6 +118,7 @@ class Batches(Channel):
                 found["top_token_share"] = max(share, found.get("top_token_share", 0))
         if parts.labels is not None:
             labels = _on_host(parts.labels)
+            found["batch_crc"] = zlib.crc32(labels.tobytes(), int(found["batch_crc"]))
             if labels.shape != rows.shape or labels.min() < 0 or labels.max() > 1:  # else it may be a mask
                 self._labels[0] += int((labels >= 0).sum())  # others are ignored: -100, or nanoGPT's -1
                 self._labels[1] += labels.size

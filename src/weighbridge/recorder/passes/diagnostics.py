@@ -140,7 +140,7 @@ class Inside(Looking):
             other = looking.shuffled(call) if seen.attention else None
             elsewhere = looking.attention(model, other) if other is not None else ()
             if self._control is None and seen.loss is not None:
-                self._control = looking.loss_of(call, of_chance(model, call), causal)
+                self._control = looking.loss_of(model, call, of_chance(model, call), causal)
         self.found = self._activations(seen.activations) | self._attention(seen.attention, elsewhere)
         self.found |= self._weights(model)
         if seen.loss is not None:
@@ -277,7 +277,7 @@ class ClassLosses(Looking):
         """Take the losses of a pass; several ranks and several passes are averaged in ways that nobody can see."""
         if not self.due or output.dim() < 2:
             return
-        given = targets({**dict(enumerate(args)), **kwargs}, output, self.watched.causal)
+        given = targets(self.watched.bare(), {**dict(enumerate(args)), **kwargs}, output, self.watched.causal)
         if given is None:
             return
         found, labels = looking.losses(*given), given[1]
