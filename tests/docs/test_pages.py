@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,16 @@ def test_the_recorder_is_used_as_printed(workplace: Path) -> None:
     names = {"model": model, "optimizer": optimizer, "device": "cpu", "N": 12, "train_step": train_step}
     exec(snippet, names | {"loader": [torch.ones(3, 2)] * 4})
     assert len((workplace / "runs" / "a" / "steps.jsonl").read_text().splitlines()) == 4
+
+
+@pytest.mark.exhaustive
+def test_the_loop_that_answers_most_questions_passes_all_that_look(cli: Cli, workplace: Path) -> None:
+    pytest.importorskip("torch")
+    (loop,) = re.findall(r"^```python\n(.*?)^```$", PAGES["how-to/diagnostics.md"], re.MULTILINE | re.DOTALL)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", loop], check=True, cwd=workplace)
+    ended = cli("verify", "builtin:training-run", "builtin:diagnostics", "--subject", "run=runs/a")
+    assert ended.code == 0, ended.out
+    assert not [line for line in ended.lines if line.startswith(("FAIL", "ERROR"))]
 
 
 def test_the_figures_are_those_of_the_committed_pages() -> None:

@@ -81,7 +81,9 @@ def _lacked(row: Row) -> str:
 def _together(rows: Sequence[Row]) -> str:
     """Return the sentence that findings of one block share, with the names of all that they lack."""
     names, said = [*dict.fromkeys(map(_lacked, rows))], rows[0].said.brief[0]
-    return LACKED.sub(rf"\1s {', '.join(capped(names))}\3", said).replace(" is ", " are ") if len(names) > 1 else said
+    if len(names) == 1:
+        return LACKED.sub(r"\1 '\2'\3", said)
+    return LACKED.sub(rf"\1s {', '.join(capped(names))}\3", said).replace(" is ", " are ")
 
 
 def _unmeant(rows: Sequence[Row]) -> Iterator[str]:
