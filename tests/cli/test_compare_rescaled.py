@@ -80,7 +80,7 @@ def norm_of_the_source(tensors: dict[str, Any], _stem: str) -> None:
 def test_channels_that_a_norm_and_the_weight_before_undo_are_as_meant(cli: Cli) -> None:
     ended = cli("compare", HERE / "source", HERE / "packed")
     assert ended.code == 0, ended.lines
-    assert ended.lines[1] == "  4 of 4 tensors are what was meant, 12352 elements (4 WITHIN_BOUND)"
+    assert ended.lines[1] == "  4 of 4 tensors are what the file declares, 12352 elements (4 WITHIN_BOUND)"
     assert "lost: 3 of 4 tensors are of a type that holds less: 3 BF16 -> 4-bit AWQ" in ended.lines[2]
     assert cli("compare", HERE / "source", HERE / "packed", "--policy", "lossless").code == 1
 

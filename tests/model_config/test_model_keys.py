@@ -297,7 +297,9 @@ def test_what_a_loader_takes_where_nothing_is_said(name: str, side: Model, expec
 @each(
     "name, source, candidate, why",
     [
-        ("architecture", model(), model(GGUF), "the two formats name architectures differently"),
+        ("architecture", model(), model(GGUF, "grok"), "the two formats name architectures differently"),
+        ("architecture", model(architecture="x"), model(GGUF), "the two formats name architectures differently"),
+        ("architecture", model(), model(GGUF), ""),
         ("architecture", model(), model(), ""),
         ("rope_base", model(), model(GGUF), ""),
         ("context_length", model(architecture="mamba"), model(GGUF, "mamba"), "the import holds a placeholder"),

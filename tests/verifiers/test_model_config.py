@@ -268,7 +268,7 @@ def test_a_tokenizer_without_a_post_processor_adds_nothing(tmp_path: Path) -> No
 def test_what_a_source_does_not_say_is_compared_with_the_tensors_and_other_keys(
     tmp_path: Path, changed: dict[str, Any], name: str | None, values: Any
 ) -> None:
-    config = {**CONFIGURATION, "moe_layer_interval": 2}
+    config = {**CONFIGURATION, "moe_layer_interval": 2, "model_type": "minimax_m2"}
     hf = folder(tmp_path / "hf", config, tokenizer__json=tokenizer())
     said = {"expert_feed_forward_length": 48, "leading_dense_block_count": 1, "interleave_moe_layer_step": 2}
     found = rows(hf, header(tmp_path / "x.gguf", architecture="minimax-m2", **{**said, **changed}))
@@ -363,6 +363,14 @@ def test_a_field_that_one_format_does_not_state_is_no_difference(tmp_path: Path)
     silent, said = (rows(hf, header(tmp_path / f"{at}.gguf", logit_scale=at)) for at in (None, 8.0))
     assert silent["logit_scale"].why == "the import does not state it, and its loader is not asked"
     assert unlike(said) == {"logit_scale": (4.0, 8.0)}
+
+
+@pytest.mark.parametrize(("architecture", "differs"), [("qwen2", False), ("llama", True), ("unheard-of", False)])
+def test_another_architecture_differs_where_it_is_known_what_is_written_as_it(
+    source: CheckpointView, tmp_path: Path, architecture: str, differs: bool
+) -> None:
+    found = rows(source, header(tmp_path / "x.gguf", architecture=architecture))
+    assert unlike(found).get("architecture") == (("qwen2", "llama") if differs else None)
 
 
 @pytest.mark.parametrize("said", ["attention_scale", "clamp_kqv", "logit_scale", "rope_scaling_attn_factors"])

@@ -90,6 +90,21 @@ def all_known(file: Model) -> bool:
     return file.form == GGUF and file.architecture in table(DEFAULTS)["converted"]
 
 
+def written_as(*sides: Model) -> bool | None:
+    """Return whether a converter writes one side's kind of model as the other's GGUF architecture; None: not known."""
+    (file, other), kinds = sorted(sides, key=lambda side: side.form != GGUF), table(DEFAULTS)["converted"]
+    known = all_known(file) and any(other.architecture in some for some in kinds.values())
+    return other.architecture in kinds[file.architecture] if known else None
+
+
+def common(name: str, value: Json, *sides: Model) -> Json:
+    """Return a value as loosely as two formats both know it."""
+    file = next((side.architecture for side in sides if side.form == GGUF), "")
+    if name == "architecture" and value in table(DEFAULTS)["converted"].get(file, ()):
+        return file
+    return family(value) if name == "activation" else value
+
+
 def optional(name: str) -> bool:
     """Return whether a side may leave a field out for its loader to know."""
     return name in field_keys() and field_keys()[name].optional
@@ -166,11 +181,11 @@ def family(value: Json) -> Json:
 
 def incomparable(name: str, source: Model, candidate: Model) -> str:
     """Return why a field of these two sides cannot be compared, or nothing."""
-    if name == "architecture":
-        return "" if source.form == candidate.form else "the two formats name architectures differently"
     if source.form == candidate.form:
         return ""
     file, other = (candidate, source) if candidate.form == GGUF else (source, candidate)
+    if name == "architecture":
+        return "" if written_as(source, candidate) is not None else "the two formats name architectures differently"
     if file.form != GGUF:
         return ""
     if own := written(name, file, other):

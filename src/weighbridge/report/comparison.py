@@ -64,7 +64,8 @@ def comparison_lines(
         return
     if finding.verdict.outcome is Outcome.PASS:
         classes = ", ".join(map(str, figures["classes"]))
-        yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=figures["elements"], classes=classes)
+        whose = AS_MEANT.replace("was meant", "the file declares") if one.policy.why else AS_MEANT
+        yield "  " + whose.format(of=finding.verdict.of, elements=figures["elements"], classes=classes)
     else:
         said = finding_text(finding, evaluation.measured)
         alone = len(finding.verdict.offences) + 1 if everything else MANY

@@ -6,7 +6,7 @@ from typing import Any
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.header_pairs import expected, paired, shortest
 from weighbridge.model_config.literal_keys import key_rows
-from weighbridge.model_config.model_defaults import all_known, default, family, incomparable, lost, optional, own_value
+from weighbridge.model_config.model_defaults import all_known, common, default, incomparable, lost, optional, own_value
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 from weighbridge.model_config.vocabulary import Vocabulary, Walk, compare_merges, compare_pieces
@@ -89,12 +89,13 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     across = source.model.form != candidate.model.form
     if not why and (one is None) != (other is None):
         why = _unstated(name, *(("source", source, candidate) if one is None else ("import", candidate, source)))
-    # GGUF's numbers are of 32 bits, and its activations are families.
+    # GGUF's numbers are of 32 bits, its activations are families, and its architectures kinds of models.
     here, there = one or NOTHING, other or NOTHING
     if CONFIG_FIELDS[name] is FieldKind.NUMBER and GGUF in (source.model.form, candidate.model.form):
         here, there = (replace(side, value=shortest(side.value)) for side in (here, there))
-    if across and name == "activation":
-        here, there = (replace(side, value=family(side.value)) for side in (here, there))
+    if across:
+        models = source.model, candidate.model
+        here, there = (replace(side, value=common(name, side.value, *models)) for side in (here, there))
     here, there = _following(here, there.value), _following(there, here.value)
     loss = lost(name, there.value, source.model, candidate.model) if across and here.value != there.value else ""
     if loss and other is None:  # where the source says it shows what is missing
