@@ -50,6 +50,15 @@ def test_a_state_that_ends_before_a_checkpoint_is_no_log_of_it(tmp_path: Path) -
     assert refused.value.code == "several-runs"
 
 
+def test_a_log_beside_a_trainers_is_another_run_unless_a_recorder_wrote_it(tmp_path: Path) -> None:
+    state(tmp_path / "trainer_state.json", 30)
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "loss": 4.0}\n{"step": 1, "loss": 3.0}\n')
+    with pytest.raises(SubjectError, match=r"2 runs: steps.jsonl, trainer_state.json"):
+        open_run(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema": "weighbridge.run/v0"}')
+    assert open_run(tmp_path).rows == 2
+
+
 def test_a_version_of_lightnings_is_its_metrics_and_of_several_each_is_named(tmp_path: Path) -> None:
     metrics(tmp_path / "logs" / "version_0", 9)
     for folder in (tmp_path / "logs" / "version_0", tmp_path / "logs", tmp_path):

@@ -256,10 +256,11 @@ def _ended(seen: Sequence[tuple[inspection.Part, Seen]], nothing: str = "nothing
     yield from lines.values()
     if steps := [one.step for one in wrong if one.step is not None]:
         yield f"  look at            step {min(steps)}"
-    found = next((part.found for part, _ in seen if part.found), None)
+    read = [(part.found, bool(wrong) and wrong[0] in mine) for part, (_, mine) in seen if part.found]
+    found = max(read, key=lambda one: one[1])[0] if read else None  # the part of what is worst, else the first
     run = found is not None and found.judged is not None
     kind = ("training-run" if found and "pid" in found.facts else "training-log") if run else HEALTH
-    target = whole or (found.target if found else seen[0][0].target)
+    target = (whole if run else "") or (found.target if found else seen[0][0].target)
     subject = f"{'run' if run else 'checkpoint'}={shlex.quote(target)}"
     labels = found.report.labels if found and found.report else {}
     decided = not labels or (labels["decided"] and "needed_percent" not in labels)  # else that gate is BLOCKED

@@ -60,6 +60,8 @@ def read_log(path: Path, digests: dict[str, str], lines: str = "") -> Log:
 def reader_inside(path: Path) -> tuple[Read, Path] | None:
     """Return what reads a folder that is no recorder's, by what lies in it, and the one file to read, or the folder."""
     if exists(path / STEPS) or exists(path / HEAD):
+        if not exists(path / HEAD) and (beside := log_in(path)):  # no recorder's, so that either may be meant
+            raise several_runs(path, [STEPS, str(beside.relative_to(path))])
         return None
     wandb = [*path.glob("*.wandb"), *path.glob("*run-*-*/*.wandb")]
     if len(wandb) > 1:
