@@ -199,6 +199,7 @@ def test_a_run_with_a_nan_is_equal_to_itself(cli: Cli, tmp_path: Path) -> None:
     bundle = sealed(cli, "builtin:training-log", "--subject", f"run={tmp_path / 'run'}")
     text = drawn(cli, bundle, "--run", tmp_path / "run", "--base", tmp_path / "run")
     assert "loss: equal to run to the bit at every step that both have." in text
+    assert re.search(r"The same throughout: \w+[^.]*\bloss\b", text)
 
 
 def test_layers_are_drawn_of_the_sealed_run_and_the_dead_one_is_named(cli: Cli, tmp_path: Path) -> None:

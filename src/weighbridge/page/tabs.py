@@ -7,7 +7,7 @@ from typing import Any
 
 from weighbridge.core import Measurement, Outcome, printable, show, singular
 from weighbridge.evaluation.around_step import Layers, layers_of
-from weighbridge.evaluation.inspection import at_both, cells, parts_at
+from weighbridge.evaluation.inspection import COMPARED, at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import differences
 from weighbridge.page.drawing import Line, Mark, bars, curves, heatmap, short
@@ -282,7 +282,7 @@ def _changed(given: Sources) -> Tab:
     found: list[tuple[float, str, Part]] = []  # at which step, in words, as a picture
     if given.base is not None:
         (here, _), there = given.courses(), courses_of(given.base)
-        for name in [name for name in FIRST if name in here and name in there]:
+        for name in [name for name in COMPARED if name in FIRST and name in here and name in there]:
             lines = [_line(there[name], printable(given.base_name)), _line(here[name], "this run")]
             said, at = _parting(given, here, there, name)
             marks = [] if at is None else [Mark("hit", f"differs from step {at} on", at)]
@@ -297,11 +297,20 @@ def _changed(given: Sources) -> Tab:
             head = ("fact", given.base_name, "this run")
             parts.append(Part(head=head, rows=facts, caption="What the two say of themselves."))
         more = found[0][1] if found else "No column is in both runs."
+        same = ", ".join(_same(given) if found else [])
+        more += f" The same throughout: {same}." if same else ""
     pairs = ((one, other) for one, other in combinations(reversed(given.bundles), 2)
              if one.contract.id == other.contract.id and of_the_same(one, other))  # fmt: skip
     if newest := next(pairs, None):
         parts.append(_between(*reversed(newest)))
     return Tab(id="changed", question="What changed since the last good run?", judged=judged, more=more, parts=parts)
+
+
+def _same(given: Sources) -> list[str]:
+    """Return the columns that tell two runs apart and do not, where both are there."""
+    views = [given.run, given.base]
+    rows = {name: at_both(*(cells(view.column(name)) for view in views if view)) for name in COMPARED if all(views)}
+    return [name for name, both in rows.items() if both and not any(map(parts_at, both))]
 
 
 def _between(one: Bundle, other: Bundle) -> Part:
