@@ -218,10 +218,16 @@ def test_what_its_library_packed_is_as_meant_or_not_compared(cli: Cli, name: str
     ended = cli("compare", unpacked(name), HERE / name)
     if name in NEAREST:
         assert ended.code == 0
-        assert ended.lines[1] == "  3 of 3 tensors are what the file declares, 4224 elements (1 BYTES_EQUAL, 2 NEAREST_CODES)"
+        assert (
+            ended.lines[1]
+            == "  3 of 3 tensors are what the file declares, 4224 elements (1 BYTES_EQUAL, 2 NEAREST_CODES)"
+        )
     elif name in CHOSEN:
         assert ended.code == 0
-        assert ended.lines[1] == "  2 of 2 tensors are what the file declares, 2112 elements (1 BYTES_EQUAL, 1 WITHIN_BOUND)"
+        assert (
+            ended.lines[1]
+            == "  2 of 2 tensors are what the file declares, 2112 elements (1 BYTES_EQUAL, 1 WITHIN_BOUND)"
+        )
     else:
         assert ended.code == 3
         assert ended.lines[1].startswith("  model.down_proj.weight: not compared: packed by ")
