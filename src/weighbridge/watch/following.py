@@ -315,10 +315,10 @@ class Growth:
         files = [self.run] if self.run.is_file() else self._files(str(self.run), DEEP)
         found = [path for path in files if path.suffix in LOGS or path == self.run]
         newest = sorted(found, key=lambda path: -_changed_at(str(path)))[:MOST]
-        fresh = [path for path in newest if path not in self.logs]
-        self.logs |= {path: FollowedFile(path) for path in fresh}
-        self.logs |= self.judged()
-        self.own = [log for path, log in self.logs.items() if path.suffix in COUNTED and path not in self.judged()]
+        fresh, judged = [path for path in newest if path not in self.logs], self.judged()
+        self.logs |= {path: FollowedFile(path) for path in fresh} | judged
+        mine = (log for path, log in self.logs.items() if path.suffix in COUNTED and path not in judged)
+        self.own = [log for log in mine if log.node or exists(log.path)]  # not what others once awaited
         self.begun = any(path.name == HEAD for path in fresh)
 
     def _files(self, folder: str, deep: int) -> Iterator[Path]:

@@ -65,18 +65,17 @@ class Judges:
         self.advice: list[Stop] = []  # of advisory gates, since the caller last took them
         self.unconfirmed: list[str] = []  # what the whole judge denies, and what raised: faults of this program
         self.gates: list[GateWatch] = []
-        self.runs: dict[tuple[object, ...], FollowedRun] = {}  # by path, and by what the contract calls its columns
-        self.readings: dict[int, Reading] = {}
+        self.runs: dict[Any, tuple[FollowedRun, Reading]] = {}  # by path, and by what the contract calls its columns
         self._began, self._spent, self._ranks = math.inf, 0.0, [""]
 
     @property
     def notes(self) -> list[str]:
         """Return what befell the logs: which were truncated, replaced or removed, and which are not followed."""
-        return list(dict.fromkeys(note for run in self.runs.values() for note in run.notes))
+        return list(dict.fromkeys(note for run, _ in self.runs.values() for note in run.notes))
 
     def files(self) -> dict[Path, FollowedFile]:
         """Return the files that are followed."""
-        return {path: file for run in self.runs.values() if not run.problem for path, file in run.files.items()}
+        return {path: file for run, _ in self.runs.values() if not run.problem for path, file in run.files.items()}
 
     def _bind(self) -> None:
         ranks = sorted(name for name in self.names() if name.startswith("rank-"))
@@ -91,30 +90,31 @@ class Judges:
                 mine = found(one.subjects.values(), bound, instance)
                 contract = replace(loaded.contract, gates=(one,))
                 self.gates.append(old or watch(contract, instance, mine, self._followed(mine)))
+        asked = {one.run for one in self.gates}  # a folder is no run any more where it holds ranks
+        self.runs = {key: one for key, one in self.runs.items() if one[0] in asked}
 
     def _followed(self, bound: Sequence[Binding]) -> FollowedRun | None:
         for one in bound:
             path = Path(one.target)
             if one.kind is SubjectKind.RUN and not one.ranks and self.run in (path, path.parent):
                 key = (path, *sorted(one.columns.items()), "", *sorted(one.units.items()), one.lines)
-                run = self.runs.setdefault(key, FollowedRun(path, one.columns, one.units, one.lines))
-                self.readings.setdefault(id(run), Reading())
-                return run
+                begun = FollowedRun(path, one.columns, one.units, one.lines), Reading()
+                return self.runs.setdefault(key, begun)[0]
         return None
 
     def begin_again(self) -> None:
         """Count what lies there as the past of a run that is begun again: it is judged with the next row."""
         self._bind()
-        for run in self.runs.values():
+        for run, reading in self.runs.values():
             run.look()
-            self.readings[id(run)].past = run.rows, run.generation
+            reading.past = run.rows, run.generation
 
     def look(self, now_s: float) -> Stop | None:
         """Judge what was logged since, and return what should stop the run; `now_s` is of a clock that never falls."""
         self._began = min(self._began, now_s)
         self._bind()
-        for run in self.runs.values():
-            before, reading = (run.rows, run.generation), self.readings[id(run)]
+        for run, reading in self.runs.values():
+            before = run.rows, run.generation
             if run.problem and now_s < reading.next_s:
                 continue
             reading.next_s = now_s + LOOK_SECONDS
