@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import Fields, Offence, Outcome, SubjectError, SubjectKind, UsageError, dataclass, model, replace
 from weighbridge.evaluation.binding import Binding, all_instances, found
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, bind_all, load_all, verify
+from weighbridge.run_logs.json_log import RANK
 from weighbridge.run_logs.log_table import NUMBER, STEP
 from weighbridge.views.run import RunView
 from weighbridge.watch.following import FollowedFile, FollowedRun, Names
@@ -57,7 +58,7 @@ class Judges:
     def __init__(self, request: VerifyRequest, run: Path, words: Words) -> None:
         names = request.contracts or (DEFAULT_CONTRACT,)
         self.loaded, self.words, self.run = load_all(names, request.params), words, run
-        self.names = Names(run)
+        self.names = Names(str(run), RANK)
         named = dict.fromkeys(_watched(one.contract, request.subjects) for one in self.loaded)
         subjects = (*request.subjects, *(f"{name}={run}" for name in named))
         self.request = replace(request, contracts=names, subjects=subjects)
@@ -66,7 +67,7 @@ class Judges:
         self.unconfirmed: list[str] = []  # what the whole judge denies, and what raised: faults of this program
         self.gates: list[GateWatch] = []
         self.runs: dict[Any, tuple[FollowedRun, Reading]] = {}  # by path, and by what the contract calls its columns
-        self._began, self._spent, self._ranks = math.inf, 0.0, [""]
+        self._began, self._spent, self._ranks = math.inf, 0.0, tuple[str, ...]([""])
 
     @property
     def notes(self) -> list[str]:
@@ -78,10 +79,10 @@ class Judges:
         return {path: file for run, _ in self.runs.values() if not run.problem for path, file in run.files.items()}
 
     def _bind(self) -> None:
-        ranks = sorted(name for name in self.names() if name.startswith("rank-"))
-        if ranks == self._ranks:
-            return
-        self._ranks, known = ranks, {(one.contract.id, one.gate.id, one.instance): one for one in self.gates}
+        firsts = (run.logs[0] for run, _ in self.runs.values() if run.path == self.run)
+        if any(one.folder and one.steps.node for one in firsts) or self.names() == self._ranks:
+            return  # a folder with rows of its own is none of ranks
+        self._ranks, known = self.names.names, {(one.contract.id, one.gate.id, one.instance): one for one in self.gates}
         self.gates = []
         for loaded, bound in zip(self.loaded, bind_all(self.loaded, self.request.subjects), strict=True):
             on = all_instances(loaded.contract, bound)
@@ -118,11 +119,11 @@ class Judges:
             if run.problem and now_s < reading.next_s:
                 continue
             reading.next_s = now_s + LOOK_SECONDS
-            grown = run.look()
-            reading.last_row_s = now_s if before != (run.rows, run.generation) else reading.last_row_s
-            mine = [one for one in self.gates if one.run is run and not one.done]
-            if (run.rows, run.generation) == reading.past:
+            grown, now = run.look(), (run.rows, run.generation)
+            reading.last_row_s = now_s if before != now else reading.last_row_s
+            if now == reading.past:
                 continue
+            mine = [one for one in self.gates if one.run is run and not one.done]
             if grown and not run.problem and (stop := self._by_row(run, reading, mine)):
                 return stop
             if stop := self._due(run, reading, mine, now_s) or self._again(run, reading, mine, now_s):
@@ -224,8 +225,8 @@ class Judges:
     def _again(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch], now_s: float) -> Stop | None:
         """Judge all rows at lengths that grow by half, as far as no judge goes row by row and time allows."""
         length = run.rows if run.problem is None else run.size()
-        able = [one for one in mine if one.required]
-        if length < reading.length or not able or self._spent > SHARE * (now_s - self._began):
+        able = [one for one in mine if one.required] if length >= reading.length else []
+        if not able or self._spent > SHARE * (now_s - self._began):
             return None
         reading.length, began, known = GROWTH * length, time.process_time(), dict[Any, Any]()
         try:
