@@ -125,6 +125,7 @@ def test_each_rank_is_judged_and_one_that_comes_later_too(tmp_path: Path) -> Non
     found = written(of, second, (row | ({"loss": math.nan} if row["step"] == 8 else {}) for row in rows(12)))
     assert found is not None
     assert (found[0], found[1].instance, found[1].gate) == (8, "rank-1", "METRICS")
+    assert {path.parent.name for path in of.files()} == {"rank-0", "rank-1"}  # the folder itself is no run any more
 
 
 def test_a_later_attempt_stands_for_the_rows_of_the_one_before(tmp_path: Path) -> None:

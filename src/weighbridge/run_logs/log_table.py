@@ -162,10 +162,10 @@ class TableBuilder:
         """Add rows of JSON."""
         names = dict.fromkeys(chain.from_iterable(rows))
         self.open(names, len(rows))
-        for name, cells in self.columns.items():
-            if name in names:
-                cells.add([row.get(name) for row in rows])
-            cells.lengthen(self.rows + len(rows))
+        for name in names:
+            self.columns[name].add([row.get(name) for row in rows])
+        for name in self.columns.keys() - names.keys():
+            self.columns[name].lengthen(self.rows + len(rows))
         self.rows += len(rows)
 
     def add_texts(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -177,12 +177,12 @@ class TableBuilder:
 
     def open(self, names: Mapping[str, object], more: int) -> None:
         """Make room for `more` rows of these columns before any is kept; refuse with `too-large` or `column-name`."""
-        rows, columns = self.rows + more, len(self.columns.keys() | names.keys())
-        if columns > MAX_COLUMNS or rows > MAX_ROWS or rows * columns > MAX_CELLS:
+        rows, fresh = self.rows + more, [one for one in names if one not in self.columns]
+        if (columns := len(self.columns) + len(fresh)) > MAX_COLUMNS or rows > MAX_ROWS or rows * columns > MAX_CELLS:
             what = f"{rows} rows of {columns} columns and more"
             remedy = f"at most {MAX_ROWS} rows, {MAX_COLUMNS} columns and {MAX_CELLS} cells are read"
             raise SubjectError("too-large", what, where=self.where, remedy=remedy)
-        for name in [one for one in names if one not in self.columns]:
+        for name in fresh:
             if len(name) > MAX_NAME or not name.isprintable():
                 what = f"a column's name is not a line of at most {MAX_NAME} printable characters: {name[:40]!r}"
                 raise SubjectError("column-name", what, where=self.where, remedy="give the column a plain name")

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,7 @@ class FollowedFile:
     lines: int = 0
     half: bytes = b""  # a line that has not ended
     head: bytes = b""  # the header of CSV, which may be written anew
+    lost: bool = False  # lines that were read are there no more; a writer may take half a line back
     digest: Any = field(default_factory=hashlib.sha256)
 
     def changed(self) -> bool:
@@ -53,29 +55,25 @@ class FollowedFile:
             now = os.stat(self.path)  # noqa: PTH116 -- asked fifty times a second
         except OSError:
             self.befell += ["was taken away"] if self.node else []
-            self.node = 0
+            self.node, self.lost = 0, bool(self.whole)
             return bool(before[0])
         self.node, self.size, self.modified = now.st_ino, now.st_size, now.st_mtime_ns
         if before[0] and self.node != before[0]:
             self.befell.append("was replaced by another file")
         elif self.size < before[1]:
             self.befell.append("was shortened")
-        elif self.file is not None and os.pread(self.file, len(self.head), 0) != self.head:
+        elif self.head and self.file is not None and os.pread(self.file, len(self.head), 0) != self.head:
             self.befell.append("got another header")
             self.of, self.head = 0, b""
+        self.lost = bool(self.whole) and (self.node != self.of or self.size < self.whole)
         return before != (self.node, self.size, self.modified)
-
-    @property
-    def lost(self) -> bool:
-        """Return whether lines that were read are there no more; a writer may take half a line back."""
-        return bool(self.whole) and (self.node != self.of or self.size < self.whole)
 
     def begin_again(self) -> None:
         """Forget what was read."""
         if self.file is not None:
             os.close(self.file)
         self.file, self.of, self.whole, self.lines, self.half, self.head = None, 0, 0, 0, b"", b""
-        self.digest = hashlib.sha256()
+        self.digest, self.lost = hashlib.sha256(), False
 
     __del__ = begin_again
 
@@ -95,7 +93,7 @@ class FollowedFile:
             at += len(block)
             ended, found, self.half = (self.half + block).rpartition(b"\n")
             if found:
-                self.head = self.head or (ended.partition(b"\n")[0] if self.path.suffix == ".csv" else b"")
+                self.head = self.head if self.whole or self.path.suffix != ".csv" else ended.partition(b"\n")[0]
                 self.digest.update(ended + found)
                 self.lines += ended.count(b"\n") + 1
                 self.whole += len(ended) + 1
@@ -113,19 +111,21 @@ class FollowedFile:
 
 @dataclass(slots=True)
 class Names:
-    """The names in a folder; none where there is no folder (yet). It is listed only where it may have changed."""
+    """The numbered names in a folder; none where there is none (yet). It is listed only where it may have changed."""
 
-    path: Path
+    path: str
+    numbered: re.Pattern[str]
     names: tuple[str, ...] = ()
     modified: int = 0  # 0: so lately that it may change again at the same time
 
     def __call__(self) -> tuple[str, ...]:
-        """Return the names that are there now."""
+        """Return the names that are there now, in the order of their numbers."""
         try:
             now = os.stat(self.path).st_mtime_ns  # noqa: PTH116 -- asked fifty times a second
             if now != self.modified:
                 self.modified = now if now < time.time_ns() - COARSEST_NS else 0
-                self.names = tuple(os.listdir(self.path))  # noqa: PTH208 -- the same
+                found = filter(self.numbered.fullmatch, os.listdir(self.path))  # noqa: PTH208 -- the same
+                self.names = tuple(sorted(found, key=lambda name: (len(name), name)))
         except OSError:
             self.names, self.modified = (), 0
         return self.names
@@ -138,7 +138,7 @@ class FollowedLog:
         self.path, self.folder = path, is_folder(path) if exists(path) else path.suffix not in SUFFIXES
         paths = [path / STEPS, path / EVENTS] if self.folder else [path]
         self.files = [known.setdefault(one, FollowedFile(one)) for one in paths]
-        self.steps = self.files[0]
+        self.steps, self.csv = self.files[0], SUFFIXES.get(paths[0].suffix) is SUFFIXES[".csv"]
         for file in self.files:
             file.begin_again()
         self.table, self.events = TableBuilder(str(path)), list[Fields]()
@@ -148,7 +148,7 @@ class FollowedLog:
     def look(self) -> None:
         """Read what was written since; the events after the rows, as a wrap is logged before its step."""
         for batch in self.steps.more():
-            if SUFFIXES.get(self.steps.path.suffix) is SUFFIXES[".csv"]:
+            if self.csv:
                 self._csv(batch)
             else:
                 self.table.add_mappings(mappings(batch, self.path))
@@ -180,7 +180,7 @@ class FollowedRun:
     def __init__(self, path: Path, columns: Mapping[str, str], units: Mapping[str, str], lines: str = "") -> None:
         self.path, self.columns, self.units, self.lines = path, columns, units, lines
         self.files: dict[Path, FollowedFile] = {}
-        self.logs, self.names = [FollowedLog(path, self.files)], Names(path)
+        self.logs, self.names = [FollowedLog(path, self.files)], Names(str(path), ATTEMPT)
         self.generation = 0
         self.notes: list[str] = []
         self.problem: SubjectError | None = None  # why it is not followed, but read whole
@@ -212,9 +212,8 @@ class FollowedRun:
             if any(file.lost for file in log.files):
                 self.logs[number] = FollowedLog(log.path, self.files)
                 self.generation += 1
-        found = sorted(int(name[1]) for at in self.names() if (name := ATTEMPT.fullmatch(at)))
-        for number in found[len(self.logs) - 1 :]:
-            self.logs.append(FollowedLog(self.path / f"attempt-{number}", self.files))
+        for name in self.names()[len(self.logs) - 1 :]:
+            self.logs.append(FollowedLog(self.path / name, self.files))
             self.generation += 1
         for log in self.logs:
             log.look()
@@ -248,8 +247,8 @@ class FollowedRun:
         if self._scales[0] != len(columns):
             scale = scales(log.log(), self.path, self.columns, self.units)
             self._scales = len(columns), scale
-        cells = ((name, columns[logged], by) for name, (logged, by) in scale.items())
-        found = {name: by * one.values[row] for name, one, by in cells if one.state[row] == NUMBER}
+        all_of = scale.items()
+        found = {name: by * one.values[row] for name, (at, by) in all_of if (one := columns[at]).state[row] == NUMBER}
         if STEP not in scale:
             found[STEP] = found[EPOCH] if found.get(EPOCH, 0.5).is_integer() else float(row)
         if log.folder:
@@ -291,7 +290,7 @@ class Growth:
     begun: bool = False  # a `run.json` is new: whose process it names is there now
 
     def look(self, now_s: float) -> Iterator[Note]:
-        """Look for new logs, often where a folder changed; yield what was done to one that none does to itself."""
+        """Look for new logs, often where a folder changed; return what was done to one that none does to itself."""
         self.begun = False
         others = (folder for folder, before in self.folders.items() if _changed_at(folder) != before)
         if now_s >= self.next_scan or (now_s >= self.free_at and any(others)):
@@ -300,7 +299,7 @@ class Growth:
             self.free_at = now_s + SCAN_SHARE * (time.monotonic() - now_s)
         for log in self.own:
             log.changed()
-        yield from self._befell()
+        return self._befell()
 
     def _befell(self) -> Iterator[Note]:
         for log in self.logs.values():
@@ -315,10 +314,10 @@ class Growth:
         files = [self.run] if self.run.is_file() else self._files(str(self.run), DEEP)
         found = [path for path in files if path.suffix in LOGS or path == self.run]
         newest = sorted(found, key=lambda path: -_changed_at(str(path)))[:MOST]
-        fresh = [path for path in newest if path not in self.logs]
-        self.logs |= {path: FollowedFile(path) for path in fresh}
-        self.logs |= self.judged()
-        self.own = [log for path, log in self.logs.items() if path.suffix in COUNTED and path not in self.judged()]
+        fresh, judged = [path for path in newest if path not in self.logs], self.judged()
+        self.logs |= {path: FollowedFile(path) for path in fresh} | judged
+        mine = (log for path, log in self.logs.items() if path.suffix in COUNTED and path not in judged)
+        self.own = [log for log in mine if log.node or exists(log.path)]  # not what others once awaited
         self.begun = any(path.name == HEAD for path in fresh)
 
     def _files(self, folder: str, deep: int) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import Fields, Offence, Outcome, SubjectError, SubjectKind, UsageError, dataclass, model, replace
 from weighbridge.evaluation.binding import Binding, all_instances, found
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, bind_all, load_all, verify
+from weighbridge.run_logs.json_log import RANK
 from weighbridge.run_logs.log_table import NUMBER, STEP
 from weighbridge.views.run import RunView
 from weighbridge.watch.following import FollowedFile, FollowedRun, Names
@@ -57,7 +58,7 @@ class Judges:
     def __init__(self, request: VerifyRequest, run: Path, words: Words) -> None:
         names = request.contracts or (DEFAULT_CONTRACT,)
         self.loaded, self.words, self.run = load_all(names, request.params), words, run
-        self.names = Names(run)
+        self.names = Names(str(run), RANK)
         named = dict.fromkeys(_watched(one.contract, request.subjects) for one in self.loaded)
         subjects = (*request.subjects, *(f"{name}={run}" for name in named))
         self.request = replace(request, contracts=names, subjects=subjects)
@@ -65,24 +66,23 @@ class Judges:
         self.advice: list[Stop] = []  # of advisory gates, since the caller last took them
         self.unconfirmed: list[str] = []  # what the whole judge denies, and what raised: faults of this program
         self.gates: list[GateWatch] = []
-        self.runs: dict[tuple[object, ...], FollowedRun] = {}  # by path, and by what the contract calls its columns
-        self.readings: dict[int, Reading] = {}
-        self._began, self._spent, self._ranks = math.inf, 0.0, [""]
+        self.runs: dict[Any, tuple[FollowedRun, Reading]] = {}  # by path, and by what the contract calls its columns
+        self._began, self._spent, self._ranks = math.inf, 0.0, tuple[str, ...]([""])
 
     @property
     def notes(self) -> list[str]:
         """Return what befell the logs: which were truncated, replaced or removed, and which are not followed."""
-        return list(dict.fromkeys(note for run in self.runs.values() for note in run.notes))
+        return list(dict.fromkeys(note for run, _ in self.runs.values() for note in run.notes))
 
     def files(self) -> dict[Path, FollowedFile]:
         """Return the files that are followed."""
-        return {path: file for run in self.runs.values() if not run.problem for path, file in run.files.items()}
+        return {path: file for run, _ in self.runs.values() if not run.problem for path, file in run.files.items()}
 
     def _bind(self) -> None:
-        ranks = sorted(name for name in self.names() if name.startswith("rank-"))
-        if ranks == self._ranks:
-            return
-        self._ranks, known = ranks, {(one.contract.id, one.gate.id, one.instance): one for one in self.gates}
+        firsts = (run.logs[0] for run, _ in self.runs.values() if run.path == self.run)
+        if any(one.folder and one.steps.node for one in firsts) or self.names() == self._ranks:
+            return  # a folder with rows of its own is none of ranks
+        self._ranks, known = self.names.names, {(one.contract.id, one.gate.id, one.instance): one for one in self.gates}
         self.gates = []
         for loaded, bound in zip(self.loaded, bind_all(self.loaded, self.request.subjects), strict=True):
             on = all_instances(loaded.contract, bound)
@@ -91,38 +91,39 @@ class Judges:
                 mine = found(one.subjects.values(), bound, instance)
                 contract = replace(loaded.contract, gates=(one,))
                 self.gates.append(old or watch(contract, instance, mine, self._followed(mine)))
+        asked = {one.run for one in self.gates}  # a folder is no run any more where it holds ranks
+        self.runs = {key: one for key, one in self.runs.items() if one[0] in asked}
 
     def _followed(self, bound: Sequence[Binding]) -> FollowedRun | None:
         for one in bound:
             path = Path(one.target)
             if one.kind is SubjectKind.RUN and not one.ranks and self.run in (path, path.parent):
                 key = (path, *sorted(one.columns.items()), "", *sorted(one.units.items()), one.lines)
-                run = self.runs.setdefault(key, FollowedRun(path, one.columns, one.units, one.lines))
-                self.readings.setdefault(id(run), Reading())
-                return run
+                begun = FollowedRun(path, one.columns, one.units, one.lines), Reading()
+                return self.runs.setdefault(key, begun)[0]
         return None
 
     def begin_again(self) -> None:
         """Count what lies there as the past of a run that is begun again: it is judged with the next row."""
         self._bind()
-        for run in self.runs.values():
+        for run, reading in self.runs.values():
             run.look()
-            self.readings[id(run)].past = run.rows, run.generation
+            reading.past = run.rows, run.generation
 
     def look(self, now_s: float) -> Stop | None:
         """Judge what was logged since, and return what should stop the run; `now_s` is of a clock that never falls."""
         self._began = min(self._began, now_s)
         self._bind()
-        for run in self.runs.values():
-            before, reading = (run.rows, run.generation), self.readings[id(run)]
+        for run, reading in self.runs.values():
+            before = run.rows, run.generation
             if run.problem and now_s < reading.next_s:
                 continue
             reading.next_s = now_s + LOOK_SECONDS
-            grown = run.look()
-            reading.last_row_s = now_s if before != (run.rows, run.generation) else reading.last_row_s
-            mine = [one for one in self.gates if one.run is run and not one.done]
-            if (run.rows, run.generation) == reading.past:
+            grown, now = run.look(), (run.rows, run.generation)
+            reading.last_row_s = now_s if before != now else reading.last_row_s
+            if now == reading.past:
                 continue
+            mine = [one for one in self.gates if one.run is run and not one.done]
             if grown and not run.problem and (stop := self._by_row(run, reading, mine)):
                 return stop
             if stop := self._due(run, reading, mine, now_s) or self._again(run, reading, mine, now_s):
@@ -224,8 +225,8 @@ class Judges:
     def _again(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch], now_s: float) -> Stop | None:
         """Judge all rows at lengths that grow by half, as far as no judge goes row by row and time allows."""
         length = run.rows if run.problem is None else run.size()
-        able = [one for one in mine if one.required]
-        if length < reading.length or not able or self._spent > SHARE * (now_s - self._began):
+        able = [one for one in mine if one.required] if length >= reading.length else []
+        if not able or self._spent > SHARE * (now_s - self._began):
             return None
         reading.length, began, known = GROWTH * length, time.process_time(), dict[Any, Any]()
         try:
