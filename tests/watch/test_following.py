@@ -127,6 +127,7 @@ def test_a_recorder_that_comes_to_a_folder_of_others_is_followed(tmp_path: Path)
     run = FollowedRun(tmp_path / "run", {}, {})
     run.look()
     assert "is not followed" in run.notes[0]
+    (tmp_path / "run" / "run.json").write_text('{"schema": "weighbridge.run/v0"}')
     for row in rows(3):
         with (tmp_path / "run" / "steps.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
