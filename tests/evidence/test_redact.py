@@ -59,12 +59,9 @@ SECRETS = {
 @each("around", ["{}", "before {} after", '{{"argv":["{}"]}}', "# {}\n"])
 def test_a_planted_secret_is_found_by_name_and_taken_out(rule: str, around: str) -> None:
     text = around.format(SECRETS[rule])
-    hit = scan("contract.yaml", text.encode(), ADA)
-    assert hit is not None
-    assert hit.path == "contract.yaml"
-    assert hit.rule in (rule, "assigned-secret")
+    assert scan(text.encode(), ADA) in (rule, "assigned-secret")
     clean = ADA.text(text)
-    assert scan("x", clean.encode(), ADA) is None
+    assert scan(clean.encode(), ADA) is None
     assert "[withheld:" in clean
 
 
@@ -83,7 +80,7 @@ def test_two_secrets_stay_two_and_a_guess_without_the_key_finds_neither(rule: st
 
 @each("rule", SECRETS)
 def test_a_secret_inside_sealed_json_is_found(rule: str) -> None:
-    assert scan("verdicts.json", dumps({"why": SECRETS[rule], "name": "x"}), ADA) is not None
+    assert scan(dumps({"why": SECRETS[rule], "name": "x"}), ADA) is not None
 
 
 @pytest.mark.parametrize(
@@ -103,7 +100,7 @@ def test_a_secret_inside_sealed_json_is_found(rule: str) -> None:
 def test_paths_and_names_get_their_words(text: str, clean: str) -> None:
     shown = ADA.text(text)
     assert re.sub(r"/dir-[0-9a-f]{12}", "", shown) == clean
-    assert scan("x", shown.encode(), ADA) is None
+    assert scan(shown.encode(), ADA) is None
 
 
 def test_an_address_is_taken_out_of_a_log_and_a_version_is_left_elsewhere() -> None:
@@ -164,8 +161,8 @@ HONEST = [
 @each("text", HONEST + TENSORS)
 def test_honest_text_is_left_as_it_is(text: str) -> None:
     assert ADA.text(text) == text
-    assert scan("x", text.encode(), ADA) is None
-    assert scan("x", dumps({"value": text, text: 1}), ADA) is None
+    assert scan(text.encode(), ADA) is None
+    assert scan(dumps({"value": text, text: 1}), ADA) is None
 
 
 @given(st.binary(max_size=64))
@@ -173,7 +170,7 @@ def test_a_digest_is_no_secret_in_any_form(data: bytes) -> None:
     for digest in (hashlib.sha1(data).hexdigest(), hashlib.sha256(data).hexdigest(), hashlib.sha512(data).hexdigest()):
         for text in (digest, f"sha256:{digest}", f'{{"commit":"{digest}","digest":"{digest}"}}', digest.upper()):
             assert ADA.text(text) == text
-            assert scan("x", text.encode(), ADA) is None
+            assert scan(text.encode(), ADA) is None
 
 
 PAGE = (Path(__file__).parents[2] / "spec" / "quantities.md").read_text(encoding="utf-8")
@@ -182,8 +179,8 @@ FIELDS = sorted({*re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE), "token", "s
 
 @given(st.lists(st.floats(), max_size=64), st.sampled_from(FIELDS), st.floats())
 def test_sealed_numbers_are_no_secrets(values: list[float], field: str, value: float) -> None:
-    assert scan("measurements/x.json", dumps({"values": values, field: value}), ADA) is None
-    assert scan("measurements/x.json", dumps({field: value, "z": [{field: value}]}), ADA) is None
+    assert scan(dumps({"values": values, field: value}), ADA) is None
+    assert scan(dumps({field: value, "z": [{field: value}]}), ADA) is None
 
 
 @given(st.text())
@@ -247,8 +244,8 @@ def test_a_series_passes_through_redaction_bit_for_bit() -> None:
 
 def test_a_name_written_in_json_s_own_escapes_is_still_found() -> None:
     zoe = Redactor(key=KEY, names=(("zoë", "user-333333333333"),))
-    assert scan("verdicts.json", dumps({"by": "zoë"}), zoe) is not None
-    assert scan("verdicts.json", dumps({"by": zoe.text("zoë")}), zoe) is None
+    assert scan(dumps({"by": "zoë"}), zoe) is not None
+    assert scan(dumps({"by": zoe.text("zoë")}), zoe) is None
 
 
 # --- Pseudonyms -------------------------------------------------------------------------------------------------------
@@ -305,7 +302,7 @@ def test_the_folder_of_whatever_was_named_is_taken_out_wherever_it_is(tmp_path: 
     assert redactor.text("import=/pool/team/falcon/import.gguf") == f"import=${{ELSEWHERE}}/{folder}/import.gguf"
     assert redactor.text(f"{run}/store/x/y") == "${RUN}/store/x/y"
     assert redactor.text("/pool/team/falcons a/b.yaml") == "/pool/team/falcons a/b.yaml"
-    assert scan("contract.yaml", b"path: /pool/team/falcon/x.gguf", redactor) is not None
+    assert scan(b"path: /pool/team/falcon/x.gguf", redactor) is not None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.forward.traces import trace
 
 from weighbridge.forward import between_traces
 from weighbridge.forward.between_traces import SMALL, Again, Apart, apart
+from weighbridge.forward.trace_file import Trace
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 Array = np.ndarray[Any, Any]
@@ -170,13 +172,14 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path: Path, at: int, bit: int) ->
 
 def test_blocks_are_small_whatever_the_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = between_traces._Sums.add
+    real = Trace.windows
 
-    def noted(self: Any, at: int, mine: Array, theirs: Array) -> None:
-        asked.append(mine.size)
-        real(self, at, mine, theirs)
+    def noted(self: Trace, point: str, step: int) -> Iterator[Array]:
+        for window in real(self, point, step):
+            asked.append(window.size)
+            yield window
 
-    monkeypatch.setattr(between_traces._Sums, "add", noted)
+    monkeypatch.setattr(Trace, "windows", noted)
     between(tmp_path, np.ones((4, 300, 600), "f4"), np.ones((4, 300, 600), "f4"))
     assert max(asked) <= between_traces.AT_ONCE
-    assert sum(asked) == 4 * 300 * 600
+    assert sum(asked) == 2 * 4 * 300 * 600  # of both

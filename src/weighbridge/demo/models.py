@@ -39,9 +39,7 @@ def taps() -> dict[str, str]:
         here, block = f"L{layer}", f"blocks.{layer}"
         points |= {
             f"{here}.attn_norm.out": f"{block}.attn_norm",
-            f"{here}.attn.q.post_bias": f"{block}.attn.q",
-            f"{here}.attn.k.post_bias": f"{block}.attn.k",
-            f"{here}.attn.v.post_bias": f"{block}.attn.v",
+            **{f"{here}.attn.{part}.post_bias": f"{block}.attn.{part}" for part in "qkv"},
             f"{here}.attn.ctx": f"{block}.attn.o:in",
             f"{here}.attn.o.post_bias": f"{block}.attn.o",
             f"{here}.ffn_norm.out": f"{block}.ffn_norm",

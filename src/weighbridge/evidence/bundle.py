@@ -79,12 +79,13 @@ def _written(draft: BundleDraft, into: Path, redactor: Redactor) -> Path:
     stated = statement.to_bytes(predicate)
     whole = {**files, manifest.FILE: listed, statement.FILE: stated}
     # Arrays hold nothing but numbers: reading the bundle back demands it.
-    hits = [hit for key, data in whole.items() if not key.endswith(".npy") and (hit := scan(key, data, redactor))]
+    texts = ((name, data) for name, data in whole.items() if not name.endswith(".npy"))
+    hits = {name: rule for name, data in texts if (rule := scan(data, redactor))}
     if hits:
-        shown = "; ".join(f"{hit.path} ({hit.rule})" for hit in hits)
+        shown = "; ".join(f"{name} ({rule})" for name, rule in hits.items())
         what = f"{len(hits)} of {len(whole)} files would seal a secret, a name or an absolute path: {shown}"
         remedy = "take it out of the contract or the subject; nothing was sealed, and the value is not repeated here"
-        raise BundleError("secret-found", what, where=hits[0].path, remedy=remedy)
+        raise BundleError("secret-found", what, where=next(iter(hits)), remedy=remedy)
     name = folder_name(predicate, sha256(stated))
     target = into / name
     if not target.exists():

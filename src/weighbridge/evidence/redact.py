@@ -137,14 +137,6 @@ class Redactor:
         return ADDRESS.sub(lambda match: keyed("ip", match[0], self.key), self.text(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """Where a rule still found something; the value is never repeated."""
-
-    rule: str
-    path: str
-
-
 def own_key() -> bytes:
     """Read the person's pseudonym key, made on demand for its owner alone; a passing one where none can be kept."""
     if (file := key_file(os.environ)) is None:
@@ -213,19 +205,19 @@ def redact_canary(item: CanaryResult, redactor: Redactor) -> CanaryResult:
     return dataclasses.replace(item, place=redactor.text(item.place), why=redactor.text(item.why))
 
 
-def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
-    """Return what redaction should have taken out of a file of a bundle, or None."""
+def scan(data: bytes, redactor: Redactor) -> str | None:
+    """Return by which rule redaction should have taken something out of a file of a bundle; never repeat the value."""
     text = data.decode("utf-8", errors="replace")
     for rule in suspected(text.lower(), rules):
         if rule.pattern.search(text):
-            return Hit(rule.name, name)
+            return rule.name
     if any(prefix in text and _path_pattern(prefix).search(text) for prefix, _ in redactor.paths):
-        return Hit("known-path", name)
+        return "known-path"
     if ABSOLUTE.search(text):
-        return Hit("absolute-path", name)
+        return "absolute-path"
     forms = (form for word, _ in redactor.names for form in {word, json.dumps(word)[1:-1]})
     if any(form in text and _name_pattern(form).search(text) for form in forms):
-        return Hit("known-name", name)
+        return "known-name"
     return None
 
 

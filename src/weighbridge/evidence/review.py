@@ -365,11 +365,8 @@ def _matters(bundle: Bundle) -> dict[str, Any]:
 
 def _leaves(value: Json, at: str) -> Iterator[tuple[str, Json]]:
     """Yield every value that holds no other, by its place; an empty list or mapping is one, too."""
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from _leaves(item, f"{at}/{key}" if at else key)
-    elif isinstance(value, Sequence) and value and not isinstance(value, str):
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{at}/{index}")
+    if isinstance(value, (Mapping, Sequence)) and value and not isinstance(value, str):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(item, f"{at}/{key}" if at else str(key))
     else:
         yield at, value

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,13 +75,14 @@ def add(bundle: Path, name: str, data: bytes) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _extra() -> Iterator[None]:
+def _libraries() -> tuple[Any, Any]:
     try:
-        yield
+        from cryptography.hazmat.primitives import serialization
+        from securesystemslib import signer
     except ImportError:
         what = "keys and signatures need securesystemslib and cryptography"
         raise UsageError("extra-missing", what, remedy="pip install 'weighbridge[sign]'") from None
+    return serialization, signer
 
 
 def sign(stated: bytes, signer: CryptoSigner) -> tuple[str, bytes]:
@@ -118,20 +118,14 @@ def check(found: Mapping[str, bytes], stated: bytes, keys: Mapping[str, SSlibKey
 
 def public_key(path: Path) -> SSlibKey:
     """Read an ed25519 public key in PEM, or raise `key-file` or `extra-missing`."""
-    with _extra():
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
-        from securesystemslib.signer import SSlibKey
-
-    return _key(path, lambda pem: SSlibKey.from_crypto(load_pem_public_key(pem)), PUBLIC)
+    forms, signer = _libraries()
+    return _key(path, lambda pem: signer.SSlibKey.from_crypto(forms.load_pem_public_key(pem)), PUBLIC)
 
 
 def private_key(path: Path) -> CryptoSigner:
     """Read an ed25519 private key in PEM without a password, or raise `key-file` or `extra-missing`."""
-    with _extra():
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-        from securesystemslib.signer import CryptoSigner
-
-    return _key(path, lambda pem: CryptoSigner(load_pem_private_key(pem, None)), PRIVATE)
+    forms, signer = _libraries()
+    return _key(path, lambda pem: signer.CryptoSigner(forms.load_pem_private_key(pem, None)), PRIVATE)
 
 
 def _key(path: Path, read: Callable[[bytes], Any], remedy: str) -> Any:
@@ -148,20 +142,17 @@ def _key(path: Path, read: Callable[[bytes], Any], remedy: str) -> Any:
 
 def new_key(path: Path) -> str:
     """Write a new private key, which only its owner reads, and its public key; return its id, and replace no key."""
-    with _extra():
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
-        from securesystemslib.signer import CryptoSigner
-
+    forms, signer = _libraries()
     public = path.with_name(f"{path.name}.pub")
     for one in (path, public):
         if exists(one):
             raise UsageError("key-exists", "is there already", where=str(one), remedy="name a new file")
-    signer = CryptoSigner.generate_ed25519()
-    shown = load_pem_private_key(signer.private_bytes, None).public_key()
+    made = signer.CryptoSigner.generate_ed25519()
+    shown = forms.load_pem_private_key(made.private_bytes, None).public_key()
     try:
-        link_new(public, shown.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-        link_new(path, signer.private_bytes, 0o600)
+        link_new(public, shown.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo))
+        link_new(path, made.private_bytes, 0o600)
     except OSError as problem:
         public.unlink(missing_ok=True)
         raise disk_error(problem, "the key", path) from None
-    return str(signer.public_key.keyid)
+    return str(made.public_key.keyid)

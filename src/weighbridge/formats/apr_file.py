@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from weighbridge.core import quoted
 from weighbridge.formats.strict_json import REMEDY, strict_json
-from weighbridge.formats.tensor import Checksum, Reading, Tensor, short, span
+from weighbridge.formats.tensor import GGUF_TYPES, Checksum, Reading, Tensor, short, span
 from weighbridge.storage.readable import ReadableFile, refuse_at
 
 MAJOR = 2
@@ -23,11 +23,8 @@ LEAST_ENTRY = 20  # bytes
 UNKNOWN = "unknown in both generations of the format"
 OLD, NEW = 2, 30  # codes of BF16 in the two generations of the format
 # The size of a tensor tells where another reader takes a code for something else (2, 3, 6 and 7 for Q4_0 to Q5_1).
-DTYPES: Mapping[int, str] = (
-    {0: "F32", 1: "F16", OLD: "BF16", 3: "F64", 4: "I32", 5: "I64", 6: "I8", 7: "U8"}
-    | {10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
-    | {16: "IQ2_XXS", 17: "IQ2_XS", NEW: "BF16"}
-)
+OWN_CODES = {0: "F32", 1: "F16", OLD: "BF16", 3: "F64", 4: "I32", 5: "I64", 6: "I8", 7: "U8"}
+DTYPES: Mapping[int, str] = OWN_CODES | {code: GGUF_TYPES[code][0] for code in (10, 11, 12, 13, 14, 16, 17, NEW)}
 OWN_BLOCKS = {8: "AprQ4", 9: "AprQ8", 128: "AprQ4", 129: "AprQ8"}
 _refuse = partial(refuse_at, form="apr", remedy=REMEDY)
 

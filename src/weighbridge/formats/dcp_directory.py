@@ -9,7 +9,7 @@ from weighbridge.core import Scalar, SubjectError, dataclass, np, quoted, replac
 from weighbridge.formats import torch_file, zip_archive
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import Block, Checksum, Piece, Pieces, Reading, Tensor, span
-from weighbridge.formats.torch_file import DTYPES, MAX_RANK, WHOLE, beside_the_model, in_values, whole
+from weighbridge.formats.torch_file import DTYPES, MAX_RANK, NAMES, WHOLE, beside_the_model, in_values, whole
 from weighbridge.storage.readable import METADATA, Folder, ReadableFile, is_plain
 
 MODULE = "torch.distributed.checkpoint.metadata"
@@ -20,14 +20,11 @@ SAVED = f"{MODULE}.Metadata"
 TENSOR, BYTES = f"{MODULE}.TensorStorageMetadata", f"{MODULE}.BytesStorageMetadata"
 CHUNK, INDEX = f"{MODULE}.ChunkStorageMetadata", f"{MODULE}.MetadataIndex"
 PROPERTIES = f"{MODULE}.TensorProperties", f"{OLDER}.TensorProperties"
-PATHS = {f"{module}.{name}" for module in ("pathlib", "pathlib._local") for name in ("PosixPath", "WindowsPath")}
-ENCODINGS = f"{MODULE}._MEM_FORMAT_ENCODING", f"{OLDER}.MEM_FORMAT_ENCODING"
-GETATTR = "builtins.getattr"  # how Python 3.11.0 to 3.11.4 pickled an enumeration's member; never called
 MAX_CELLS = 1 << 22  # that the edges of pieces cut a tensor into
 CELLS = 64  # for each pair of pieces; a grid has one for each piece
 BY_NAME = {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
 VOCABULARY = Vocabulary(
-    calls=frozenset({"torch.Size", "torch.serialization._get_layout", *ENCODINGS, GETATTR, *PATHS}),
+    calls=frozenset(NAMES["distributed_calls"]),
     containers=frozenset({"collections.OrderedDict"}),
     classes=frozenset({SAVED, TENSOR, BYTES, CHUNK, INDEX, *PROPERTIES, STORAGE, f"{MODULE}.StorageMeta"}),
     names=frozenset(BY_NAME),

@@ -7,6 +7,7 @@ from functools import partial
 from weighbridge.core import quoted
 from weighbridge.formats import zip_archive
 from weighbridge.formats.tensor import Reading, Tensor, row_major, span, strides_of
+from weighbridge.formats.word_types import FLOATS, INTEGERS
 from weighbridge.formats.zip_archive import Member
 from weighbridge.storage.readable import ReadableFile, refuse_at
 
@@ -17,9 +18,7 @@ MAX_HEADER = 1 << 16
 MAX_RANK = 32  # NumPy before 2 reads no more
 SAVE_AGAIN = "save it again with numpy.save as a plain little-endian array, or as safetensors"
 _refuse = partial(refuse_at, form="npy", remedy=SAVE_AGAIN)
-SIZES = {"u": (1, 2, 4, 8), "i": (1, 2, 4, 8), "f": (2, 4, 8)}  # bytes
-DTYPES = {f"{kind}{size}": f"{kind.upper()}{8 * size}" for kind, sizes in SIZES.items() for size in sizes}
-DTYPES |= {"b1": "BOOL", "c8": "C64"}
+DTYPES = {kind.lstrip("<"): dtype for dtype, kind in (INTEGERS | FLOATS).items()} | {"b1": "BOOL", "c8": "C64"}
 ITEM = re.compile(
     r"""\s*(['"])(?P<key>descr|fortran_order|shape)\1\s*:\s*"""
     r"""(?P<value>'[^'\\]*'|"[^"\\]*"|True|False|\((?:\s*\d{1,19}L?\s*,)*(?:\s*\d{1,19}L?)?\s*\)|\[)\s*(?P<more>,?)"""

@@ -50,7 +50,7 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
     found = model.collected(MODEL, once=(*NAMED, 7))
     if not found[7] or not found[8]:
         model.refuse("model", f"no {'graph' if not found[7] else 'opset_import'}: the file is not a whole model")
-    found_in = _Graphs(folder, {file.name: file})
+    found_in = _Graphs(folder)
     found_in.graph(model.within(found[7][0]), 0)
     for training in map(model.within, found[20]):
         for graph in training.fields({1: TEXT, 2: TEXT}):
@@ -70,7 +70,8 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
         for item in found[number]:
             metadata[f"onnx.{name}"] = item.value if item.wire == VARINT else model.text(item, name)
     metadata |= {"onnx.constants": found_in.constants, "onnx.constant_bytes": found_in.constant_bytes}
-    return Reading(format=FORMAT, tensors=found_in.tensors, metadata=metadata), found_in.files
+    reading = Reading(format=FORMAT, tensors=found_in.tensors, metadata=metadata)
+    return reading, {one.name: one for one in (file, *found_in.beside.values())}
 
 
 @dataclass(slots=True)
@@ -78,7 +79,6 @@ class _Graphs:
     """What was found so far; constants are tensors that are values of nodes."""
 
     folder: Folder | None
-    files: dict[str, ReadableFile]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     beside: dict[str, ReadableFile] = field(default_factory=dict)
     constants: int = 0
@@ -153,7 +153,6 @@ class _Graphs:
                 message.refuse("missing", f"{quoted(location)}, which holds {quoted(name)}, is not beside the model")
             self.beside[location] = self.folder.open(location)
         file = self.beside[location]
-        self.files[file.name] = file
         length, end = int(entries.get("length", nbytes)), offset + nbytes
         if length != nbytes:
             message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {length} are declared beside the model")

@@ -88,8 +88,7 @@ class Message:
 
     def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
         """Refuse the file at this byte."""
-        at = self.start if at is None else at
-        refuse_at(code, what, self.file, at, form=self.form, remedy=FETCH_AGAIN)
+        refuse_at(code, what, self.file, self.start if at is None else at, form=self.form, remedy=FETCH_AGAIN)
 
     def _field(self, at: int) -> Field:
         self.spent[0] += 1

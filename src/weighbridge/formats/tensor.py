@@ -5,12 +5,11 @@ import math
 import operator
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from weighbridge.core import NDArray, Scalar, dataclass, field, np
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
-Words: TypeAlias = "NDArray[Any]"
 Block = tuple[tuple[int, ...], tuple[int, ...]]  # in words: where it starts, and how far it reaches
 MAX_ELEMENTS = 2**63 - 1
 MAX_TEXT = 1 << 10  # characters of a text in metadata
@@ -51,7 +50,7 @@ class Strides:
 
     def position(self, index: int) -> int:
         """Return where the element of this row-major index lies, in elements."""
-        return sum(map(operator.mul, _along(self.shape, self.first + index), self.steps))
+        return int(np.dot(np.unravel_index(self.first + index, self.shape), self.steps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ class Pieces:
 
     def holder(self, word: int) -> tuple[Piece, int]:
         """Return the piece that holds the word of this row-major index, and the word's index in the piece."""
-        along = _along(self.shape, self.first + word)
+        along = tuple(map(int, np.unravel_index(self.first + word, self.shape)))
         inside = ((piece, tuple(map(operator.sub, along, piece.at))) for piece in self.blocks)
         return next(
             (piece, sum(map(operator.mul, steps, row_major(piece.sizes))))
@@ -165,15 +164,6 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(itertools.accumulate(shape[:0:-1], operator.mul, initial=1))[::-1] if shape else ()
 
 
-def _along(shape: tuple[int, ...], index: int) -> list[int]:
-    """Return how far the element of a row-major index lies along each dimension."""
-    found = []
-    for size in reversed(shape):
-        index, along = divmod(index, size)
-        found.append(along)
-    return found[::-1]
-
-
 def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:
     """Return a view by its steps, in elements; None where its elements lie together in row-major order."""
     dimensions = zip(shape, steps, row_major(shape), strict=True)
@@ -255,7 +245,7 @@ def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Block]:
         first, many = first + taken, many - taken
 
 
-def _fill(out: Words, first: tuple[int, ...], piece: Piece, file: ReadableFile) -> None:
+def _fill(out: "NDArray[Any]", first: tuple[int, ...], piece: Piece, file: ReadableFile) -> None:
     """Copy into a box, from its `first` word on, what a piece holds of it, in bands along its longest step."""
     sides = zip(first, out.shape, piece.at, piece.sizes, strict=True)
     ranges = [(max(mine, its), min(mine + long, its + its_long)) for mine, long, its, its_long in sides]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 from weighbridge.core import NDArray, dataclass, field, np
 from weighbridge.forward.trace_file import Trace
 from weighbridge.quantities.forward import Outcome
 
-Sums: TypeAlias = "NDArray[np.float64]"
 AT_ONCE = 1 << 16  # elements that stay in a core's cache
 SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much, as for local errors
 
@@ -37,19 +36,31 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     if (shape := one.shape(point)) is None or other.shape(point) != shape:
         return None
     rows, tokens, channels = shape
-    sums = _Sums(np.zeros((2, rows * tokens)), np.zeros((2, channels)))
+    # Of the first side and of the difference.
+    of_tokens, of_channels = np.zeros((2, rows * tokens)), np.zeros((2, channels))
+    equal = nonfinite = 0
     step = max(1, AT_ONCE // channels)
     windows = (side.windows(point, step) for side in (one, other))
     for at, mine, theirs in zip(range(0, rows * tokens, step), *windows, strict=True):
-        sums.add(at, mine, theirs)
-    roots = np.sqrt(sums.tokens), np.sqrt(sums.channels)
+        words = f"u{mine.itemsize}"
+        alike = mine.view(words) == theirs.view(words) if mine.dtype == theirs.dtype else np.zeros(mine.shape, bool)
+        equal += int(np.count_nonzero(alike))
+        with np.errstate(all="ignore"):
+            first, second = mine.astype(np.float64), theirs.astype(np.float64)
+            finite = np.isfinite(first) & np.isfinite(second)
+            squares = np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
+        nonfinite += int(np.count_nonzero(~finite & ~alike))
+        for side, values in enumerate(squares):
+            of_tokens[side, at : at + len(mine)] += values.sum(1)
+            of_channels[side] += values.sum(0)
+    roots = np.sqrt(of_tokens), np.sqrt(of_channels)
     by_token, by_channel = (off / np.maximum(long, float(long.mean()) * SMALL or 1.0) for long, off in roots)
-    norm, error = (math.sqrt(float(part.sum())) for part in sums.tokens)
+    norm, error = (math.sqrt(float(part.sum())) for part in of_tokens)
     worst = int(by_token.argmax())
     found: dict[str, Any] = {"all": error / norm if norm else error, "token": float(by_token[worst])}
     found |= {"worst_token": f"sequence {worst // tokens}, token {worst % tokens}"}
     found |= {"channel": float(by_channel.max()), "worst_channel": int(by_channel.argmax())}
-    return Apart(equal_share=sums.equal / (rows * tokens * channels), nonfinite=sums.nonfinite, **found)
+    return Apart(equal_share=equal / (rows * tokens * channels), nonfinite=nonfinite, **found)
 
 
 @dataclass(slots=True)
@@ -85,29 +96,6 @@ class Again:
         return off if off in {0, math.inf} else off / float(np.linalg.norm(self.first.stored(point).astype(np.float64)))
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Sums of squares of the first side and of the difference, by token and by channel, and what was counted."""
-
-    tokens: Sums
-    channels: Sums
-    equal: int = 0
-    nonfinite: int = 0
-
-    def add(self, at: int, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
-        words = f"u{mine.itemsize}"
-        alike = mine.view(words) == theirs.view(words) if mine.dtype == theirs.dtype else np.zeros(mine.shape, bool)
-        self.equal += int(np.count_nonzero(alike))
-        with np.errstate(all="ignore"):
-            first, second = mine.astype(np.float64), theirs.astype(np.float64)
-            finite = np.isfinite(first) & np.isfinite(second)
-            squares = np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
-        self.nonfinite += int(np.count_nonzero(~finite & ~alike))
-        for side, values in enumerate(squares):
-            self.tokens[side, at : at + len(mine)] += values.sum(1)
-            self.channels[side] += values.sum(0)
-
-
 def equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
     """Return the share of elements with the same bits; None where shapes or dtypes differ."""
     if trusted.shape(point) != found.shape(point) or trusted.held_as(point) != found.held_as(point):
@@ -141,8 +129,6 @@ def outcome_of(trusted: Trace, found: Trace) -> Outcome:
 
 def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     """Return how far the probabilities that logits stand for diverge from ours; NaN where they are not finite."""
-    if np.array_equal(ours, theirs) and np.isfinite(ours).all():
-        return 0.0
     with np.errstate(invalid="ignore"):
         one, other = ours - ours.max(), theirs - theirs.max()
         chances = np.exp(one)

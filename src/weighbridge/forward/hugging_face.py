@@ -65,8 +65,7 @@ class Directory:
         model: Any
         try:
             config = transformers.AutoConfig.from_pretrained(self.path, **files_alone)
-            written = getattr(transformers, next(iter(config.architectures or ()), ""), None)
-            known = written or transformers.AutoModelForCausalLM
+            known = getattr(transformers, next(iter(config.architectures or ()), ""), transformers.AutoModelForCausalLM)
             model, loaded = known.from_pretrained(self.path, **files_alone, **named)
             model = model.to(self.options.get("device", "cpu"))
         except Exception as problem:  # whatever a configuration that does not fit, or too little memory, raises

@@ -8,10 +8,10 @@ given of all tokens when the last one was decoded.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
 from typing import Any, NamedTuple, TypeAlias
 
 from weighbridge.core import SubjectError, torch
@@ -165,33 +165,27 @@ def visited(
         named = frozenset(now[0].named) if total and now and wanted is None else wanted
         now[:] = [Pass(visit, shape, named, casts, weights)]
 
-    def leaving(path: str) -> Callable[..., Any]:
-        def hook(_module: object, _given: object, result: Any) -> Any:
-            return now[0].within(f"{now[0].call(path)}.out" if path else "logits", result)
+    def leaving(path: str, _module: object, _given: object, result: Any) -> Any:
+        return now[0].within(f"{now[0].call(path)}.out" if path else "logits", result)
 
-        return hook
-
-    def entering(path: str) -> Callable[..., Any]:
-        def hook(_module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            every = [*enumerate(args), *kwargs.items()]
-            floating = (pair for pair in every if _is_tensor(pair[1]) and pair[1].is_floating_point())
-            key, given = next(floating, (None, None))
-            replaced = None if given is None else now[0].at(f"{now[0].ahead(path)}.in", given)
-            if replaced is None:
-                return None
-            if isinstance(key, int):
-                return (*args[:key], replaced, *args[key + 1 :]), kwargs
-            return args, {**kwargs, str(key): replaced}
-
-        return hook
+    def entering(path: str, _module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        every = [*enumerate(args), *kwargs.items()]
+        floating = (pair for pair in every if _is_tensor(pair[1]) and pair[1].is_floating_point())
+        key, given = next(floating, (None, None))
+        replaced = None if given is None else now[0].at(f"{now[0].ahead(path)}.in", given)
+        if replaced is None:
+            return None
+        if isinstance(key, int):
+            return (*args[:key], replaced, *args[key + 1 :]), kwargs
+        return args, {**kwargs, str(key): replaced}
 
     with ExitStack() as hooks:
         hooks.callback(inner.register_forward_pre_hook(begin, with_kwargs=True, prepend=True).remove)
         for path, part in inner.named_modules():
             if path and (not list(part.children()) or f"{path}.in" in (wanted or ())):
-                hooks.callback(part.register_forward_pre_hook(entering(path), with_kwargs=True).remove)
-            hooks.callback(part.register_forward_hook(leaving(path)).remove)
-        hooks.enter_context(attending(inner, _at_attention(now, wanted, total)))
+                hooks.callback(part.register_forward_pre_hook(partial(entering, path), with_kwargs=True).remove)
+            hooks.callback(part.register_forward_hook(partial(leaving, path)).remove)
+        hooks.enter_context(attending(inner, partial(_attend, now, wanted, total)))
         yield
 
 
@@ -208,7 +202,7 @@ def attending(module: torch.nn.Module, attend: Callable[..., Any]) -> Iterator[b
     def interface(*args: Any, **kwargs: Any) -> Any:
         function = plain(*args, **kwargs)
 
-        @functools.wraps(function)
+        @wraps(function)
         def attended(part: Any, *given: Any, **named: Any) -> Any:
             if part in paths:
                 return attend(paths[part], function, part, *given, **named)
@@ -225,17 +219,16 @@ def attending(module: torch.nn.Module, attend: Callable[..., Any]) -> Iterator[b
             functions.get_interface = before
 
 
-def _at_attention(now: Sequence[Pass], wanted: Points, total: int) -> Callable[..., Any]:
-    def attend(path: str, function: Any, part: Any, *tensors: Any, **named: Any) -> Any:
-        given, more = dict(zip(("query", "key", "value"), tensors, strict=False)), tensors[3:]
-        path = now[0].ahead(path)
-        for name, tensor in given.items():  # a module may have a part of this name
-            replaced = now[0].at(f"{path}.attention.{name}.in", tensor, "yes")
-            if replaced is not None and replaced.shape == tensor.shape:
-                given[name] = replaced
-            point = f"{path}.attention.{name}{CACHE}"
-            if name != "query" and (wanted is None or point in wanted or point in now[0].casts):
-                now[0].cached(point, given[name], total)
-        return function(part, *given.values(), *more, **named)
-
-    return attend
+def _attend(  # noqa: PLR0917 -- a pass under way, then what `attending` calls it with
+    now: Sequence[Pass], wanted: Points, total: int, path: str, function: Any, part: Any, *tensors: Any, **named: Any
+) -> Any:
+    given, more = dict(zip(("query", "key", "value"), tensors, strict=False)), tensors[3:]
+    path = now[0].ahead(path)
+    for name, tensor in given.items():  # a module may have a part of this name
+        replaced = now[0].at(f"{path}.attention.{name}.in", tensor, "yes")
+        if replaced is not None and replaced.shape == tensor.shape:
+            given[name] = replaced
+        point = f"{path}.attention.{name}{CACHE}"
+        if name != "query" and (wanted is None or point in wanted or point in now[0].casts):
+            now[0].cached(point, given[name], total)
+    return function(part, *given.values(), *more, **named)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.core import Doc, NDArray, dataclass, field, np, torch
@@ -248,14 +249,14 @@ def passes_of(module: torch.nn.Module) -> Iterator[list[str]]:
     """Yield the paths of the parts whose forward passes are under way, the innermost last; the first is of none."""
     paths = [""]
 
-    def begins(path: str) -> Callable[..., None]:
-        return lambda *_: paths.append(path)
+    def begins(path: str, *_: object) -> None:
+        paths.append(path)
 
     def ends(*_: object) -> None:
         paths.pop()
 
     with ExitStack() as hooks:
         for path, part in module.named_modules():
-            hooks.callback(part.register_forward_pre_hook(begins(path)).remove)
+            hooks.callback(part.register_forward_pre_hook(partial(begins, path)).remove)
             hooks.callback(part.register_forward_hook(ends, always_call=True).remove)
         yield paths

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from weighbridge.core import Fields, SubjectError, replace
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.mapping.gguf_mapping import plan as gguf_plan
+from weighbridge.mapping.gguf_rules import rules
 from weighbridge.mapping.mapping_plan import COMPUTED, Pairing, Plan, Shapes, identity, inverse, whole
 from weighbridge.mapping.mapping_plan import table as by_table
 from weighbridge.mapping.renaming import AVERAGED, OF_MODELS, WRAPPED, renamings, unwrapped
@@ -25,13 +26,7 @@ TRAINING_STATE = "training state beside the model"
 SECOND = "of {}, another set of weights beside {}, not compared; save it by itself to compare it"
 HALVES = "vision_config", "audio_config"  # what a configuration says of the encoder before the text model
 CLIP = "clip"  # the architecture of every mmproj file
-ENCODER = re.compile(
-    r"(.*\.)?(vision_tower|vision_model|vision_encoder|visual|audio_tower|embed_vision|embed_audio|multi_modal_projector|"
-    r"mm_projector|vision_language_adapter|vision_adapter|vision_projection|patch_merger|vit|mlp_AR|aligner|merger|"
-    r"connector)\..*"
-)
-SPEAKER = re.compile(r"(model\.)?(vqmodel|generation_(embeddings|aligner|head)|talker|code2wav)\..*")
-SPOKEN = "of what draws or speaks, which the converter leaves out"  # januspro.py:23, chameleon.py, qwen3vl.py:316
+SPOKEN = "of what draws or speaks, which the converter leaves out"
 ENCODER_HALF = "of what goes before the text model, into the mmproj file"
 TEXT_HALF = "of the text model, into its own GGUF file"
 SIGLIP_HEAD, HEAD = ".vision_model.head.", "SigLIP's head, which the converter leaves out"
@@ -154,11 +149,11 @@ def converted(sides: Sides) -> Plan:
     every, encoder = sides.source, next((sides.config[key] for key in HALVES if sides.config.get(key)), None)
     depth = encoder.get("num_hidden_layers") or encoder.get("depth") if isinstance(encoder, dict) else None
     encoder = {**encoder, "num_hidden_layers": depth} if isinstance(encoder, dict) else {}
-    spoken = {name: SPOKEN for name in every if SPEAKER.fullmatch(name)}
+    spoken = {name: SPOKEN for name in every if re.fullmatch(rules().speaker, name)}
     sides = replace(sides, source={name: shape for name, shape in every.items() if name not in spoken})
     if encoder:
-        of_clip = sides.architecture == CLIP
-        half = {name: shape for name, shape in sides.source.items() if bool(ENCODER.fullmatch(name)) is of_clip}
+        of_clip, before = sides.architecture == CLIP, re.compile(rules().encoder)
+        half = {name: shape for name, shape in sides.source.items() if bool(before.fullmatch(name)) is of_clip}
         sides = replace(sides, source=half, config={**sides.config, **encoder} if of_clip else sides.config)
     best: Plan | None = None
     for names in unwrapped(sides.source):

@@ -10,10 +10,6 @@ from typing import Any
 from weighbridge.mapping.gguf_rules import rules
 
 SUFFIXES = (".weight", ".bias")
-PREFIXES = (  # wrappers are gone before
-    *("bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker."),
-    *("transformer.", "model."),
-)
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
 OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")
 OF_STACK = re.compile(r"model\.([LH])_module\.layers\.(\d+)\.(.+)")
@@ -72,7 +68,7 @@ def _spellings(name: str) -> Iterator[str]:
     for rule in rules().respelled:
         name = re.sub(rule.names, rule.to[0], name)
     yield name
-    for prefix in PREFIXES:
+    for prefix in rules().prefixes:
         if name.startswith(prefix):
             yield name.removeprefix(prefix)
             yield "model." + name.removeprefix(prefix)

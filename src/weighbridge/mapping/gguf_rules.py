@@ -55,6 +55,9 @@ class Rules:
     cut_vocabulary: tuple[str, ...]
     padded_vocabulary: tuple[str, ...]
     proven: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    encoder: str
+    speaker: str
 
 
 @functools.cache
@@ -125,16 +128,15 @@ def _share(at: int, count: int) -> str:
     return f"part {at + 1} of {count}"
 
 
-def _flat(name: str, shape: Shape, _count: int, sizes: Sizes) -> Iterator[Making]:
+def _flat(name: str, shape: Shape, _count: int, sizes: Sizes, *, turned: bool = False) -> Iterator[Making]:
     experts = sizes("ffn_config.moe_num_experts")
     if experts and len(shape) == 2 and shape[0] % experts == 0:
-        yield (Part(source=name),), (experts, shape[0] // experts, *shape[1:]), f"{experts} experts"
-
-
-def _flat_turned(name: str, shape: Shape, _count: int, sizes: Sizes) -> Iterator[Making]:
-    for _, (experts, rows, columns), how in _flat(name, shape, 1, sizes):
-        part = Part(source=name, view=(experts, rows), transposed=True)
-        yield (part,), (experts, columns, rows), f"{how}, transposed"
+        rows, columns = shape[0] // experts, shape[1]
+        if turned:
+            part = Part(source=name, view=(experts, rows), transposed=True)
+            yield (part,), (experts, columns, rows), f"{experts} experts, transposed"
+        else:
+            yield (Part(source=name),), (experts, rows, columns), f"{experts} experts"
 
 
 def _latent(name: str, shape: Shape, _count: int, sizes: Sizes) -> Iterator[Making]:
@@ -198,7 +200,7 @@ LAYOUTS: Mapping[str, Callable[[str, Shape, int, Sizes], Iterator[Making]]] = {
     "turned": _turned,  # equal stretches of columns, rows and columns exchanged
     "interleaved": _interleaved,  # every second column, rows and columns exchanged; of a bias, every second value
     "flat": _flat,  # experts under one another become a stack
-    "flat-turned": _flat_turned,  # the same, with rows and columns exchanged
+    "flat-turned": functools.partial(_flat, turned=True),  # the same, with rows and columns exchanged
     "latent": _latent,  # of each head the keys' rows, exchanged with columns, and the values'
     "by-key-head": _by_key_head,  # q, k, v and z of each key head become q, k and v of all, and z of all
     "tiled": _tiled,  # value heads grouped by key head are tiled over the key heads

@@ -63,9 +63,7 @@ def renamings(source: Collection[str], candidate: Collection[str], *, more_than:
     """Return the renames after which most names match: more than now, and half of the candidate's; several if equal."""
     if not candidate or max(len(source), len(candidate)) > MAX_NAMES:
         return ()
-    there = {WRAPPED.sub("", name): name for name in candidate}
-    if len(there) < len(candidate):
-        there = {name: name for name in candidate}
+    there = next(unwrapped(candidate))
     found: list[Renaming] = []
     for patterns in _tried(source, there):
         compiled = [(re.compile(pattern), new) for pattern, new in patterns]

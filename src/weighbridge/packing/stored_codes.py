@@ -66,7 +66,9 @@ class CodeErrors:
         error = meant - tile.values
         sure = self._sure(meant, error, tile)
         at = np.unravel_index(np.flatnonzero(~sure), sure.shape)
-        doubt = meant[at], tile.values[at], _at(tile.scales, at), _at(tile.added, at)
+        each = (np.float32(0) if one is None else one for one in (tile.scales, tile.added))
+        scales, added = (np.broadcast_to(one, meant.shape)[at] for one in each)
+        doubt = meant[at], tile.values[at], scales, added
         self.nearest += values.size - len(doubt[0])
         self.errors += _sum_of_squares(error)
         self.squares += _sum_of_squares(values)
@@ -98,13 +100,6 @@ class CodeErrors:
         near &= (units >= least) & (units <= most)
         near |= values == found
         return near
-
-
-def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:
-    if spread is None:
-        return np.zeros(len(at[0]), np.float32)
-    found: Floats = spread[tuple(one * (size > 1) for size, one in zip(spread.shape, at, strict=True))]
-    return found
 
 
 def _sum_of_squares(values: Floats) -> float:

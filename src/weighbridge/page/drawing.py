@@ -58,9 +58,8 @@ class _Axis:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        value = max(self.low, min(self.high, value))
-        low, high, value = (math.log10(one) for one in (self.low, self.high, value)) if self.log else (
-            self.low, self.high, value)  # fmt: skip
+        scale = math.log10 if self.log else float
+        low, high, value = (scale(one) for one in (self.low, self.high, max(self.low, min(self.high, value))))
         part = (value - low) / (high - low) if high > low else 0.5
         return round(self.begin + part * (self.end - self.begin), 1)
 

@@ -40,11 +40,6 @@ class Judged:
         return self.row.outcome
 
     @property
-    def quantities(self) -> set[str]:
-        """Return the quantities of what it stands on."""
-        return {key.partition(".")[0] for key in self.keys}
-
-    @property
     def checked(self) -> str:
         """Return what its bundle checked."""
         return checked_by(self.bundle)

@@ -47,7 +47,7 @@ def hints_of(one: Judged) -> Iterator[tuple[str, str]]:
 
 
 def _of(given: Sources, *quantities: str) -> list[Judged]:
-    return [one for one in given.judged if one.quantities & set(quantities)]
+    return [one for one in given.judged if not {*quantities}.isdisjoint(key.partition(".")[0] for key in one.keys)]
 
 
 def _about_gradients(column: str) -> bool:

@@ -51,12 +51,10 @@ def random_state_sha() -> str:
 
 
 def _leaves(value: Any, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(value, Mapping):
-        for key, one in value.items():
+    if isinstance(value, (Mapping, list, tuple)):
+        named = value.items() if isinstance(value, Mapping) else ((f"{at:09}", one) for at, one in enumerate(value))
+        for key, one in named:
             yield from _leaves(one, (*name, str(key)))
-    elif isinstance(value, (list, tuple)):
-        for number, one in enumerate(value):
-            yield from _leaves(one, (*name, f"{number:09}"))
     else:
         yield name, torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 

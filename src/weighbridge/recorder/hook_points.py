@@ -114,18 +114,15 @@ class HookPoints:
                 try:
                     answers.append(look(*about))
                 except Exception as problem:  # noqa: BLE001 -- looking must never end a training step
-                    self._drop(channel, moment, problem)
+                    self._channels.remove(channel)
+                    self._lists.clear()
+                    self._due = self._now()
+                    self._failed(f"{type(channel).__name__}.{moment}", problem, channel.columns)
         finally:
             torch._C._set_grad_enabled(graded)  # noqa: SLF001
             self._busy, self._audit.live = False, live
             self._watched.norms = self._watched.lowest = None
         return answers
-
-    def _drop(self, channel: Channel, moment: str, problem: Exception) -> None:
-        self._channels.remove(channel)
-        self._lists.clear()
-        self._due = self._now()
-        self._failed(f"{type(channel).__name__}.{moment}", problem, channel.columns)
 
     def _forward_begins(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if not torch.compiler.is_compiling():

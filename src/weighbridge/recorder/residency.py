@@ -48,11 +48,8 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, int
 def _tensors(value: Any) -> Iterable[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return (value,)
-    if isinstance(value, Mapping):
-        return (tensor for item in value.values() for tensor in _tensors(item))
-    if isinstance(value, (list, tuple)):
-        return (tensor for item in value for tensor in _tensors(item))
-    return ()
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return (tensor for item in items for tensor in _tensors(item))
 
 
 def on_host(cells: Mapping[str, torch.Tensor | float | None]) -> dict[str, float]:
@@ -220,8 +217,10 @@ def _counted(events: list[Any]) -> dict[str, Any]:
     host = [one.name() for one in events if one.device_type().name == "CPU"]
     device = [one for one in events if one.device_type().name != "CPU"]
     copied = [BYTES.search(one.metadata_json()) for one in device if one.name().startswith(TO_HOST)]
-    found: dict[str, Any] = {"ops": _commonest(host), "kernels": _commonest([one.name() for one in device])}
-    found |= {"of": {"ops": len(host), "kernels": len(device)}, "device_to_host_bytes": None, "why": {}}
+    names = {"ops": host, "kernels": [one.name() for one in device]}
+    counts = ((of, collections.Counter(name[:LONGEST] for name in some)) for of, some in names.items())
+    found: dict[str, Any] = {of: dict(sorted(count.most_common(SAMPLED))) for of, count in counts}
+    found |= {"of": {of: len(some) for of, some in names.items()}, "device_to_host_bytes": None, "why": {}}
     if not device:
         found["why"] = {"kernels": "no device of this step has a profiler"}
     elif not all(copied):
@@ -229,10 +228,6 @@ def _counted(events: list[Any]) -> dict[str, Any]:
     else:
         found["device_to_host_bytes"] = sum(int(one[1]) for one in copied if one)
     return found
-
-
-def _commonest(names: list[str]) -> dict[str, int]:
-    return dict(sorted(collections.Counter(name[:LONGEST] for name in names).most_common(SAMPLED)))
 
 
 class DeviceAudit(Channel):

@@ -212,7 +212,8 @@ def unpack_view(packed: PackedView) -> CheckpointView:
     found = {name: file_identity(file) for name, file in view.files.items()}
     if found != packed.files:
         other = next(name for name in {**packed.files, **found} if found.get(name) != packed.files.get(name))
-        here, there = _shown(found.get(other)), _shown(packed.files.get(other))
+        both = (found.get(other), packed.files.get(other))
+        here, there = (f"{one[0]} bytes {one[1]} with ends {one[2][:12]}" if one else "none" for one in both)
         what = f"a worker found another file under this path: {here}, not {there}"
         remedy = "give every worker the same files under the same paths: a shared folder, or copies that keep times"
         raise SubjectError("subject-elsewhere", what, where=other, remedy=remedy)
@@ -227,10 +228,6 @@ def file_identity(file: ReadableFile) -> FileIdentity:
     digest.update(file.read(max(file.size - ENDS, 0), file.size))
     file.release(0, file.size)
     return file.size, file.version, digest.hexdigest()
-
-
-def _shown(found: FileIdentity | None) -> str:
-    return f"{found[0]} bytes {found[1]} with ends {found[2][:12]}" if found else "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,8 +98,6 @@ class MappedFile:
 
 @dataclass(frozen=True, slots=True)
 class _LocalFolder:
-    """A folder on this machine."""
-
     path: Path
 
     @property
@@ -117,11 +115,9 @@ class _LocalFolder:
     is_visible = holds  # what may not be read here is an error, never nothing
 
     def leads_out(self, name: str) -> bool:
-        """Return whether a name is a link to another folder."""
         return (self.path / name).resolve().parent != self.path.resolve()
 
     def names(self) -> list[str]:
-        """Return the names of its regular files."""
         return [path.name for path in self.path.glob("*") if is_file(path)]
 
     def below(self) -> Iterator[str]:

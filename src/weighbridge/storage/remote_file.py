@@ -327,11 +327,10 @@ class _RemoteFolder:
         try:
             self._store.info(self._path_of(name), f"{self.name}/{name}")
         except SubjectError as error:
-            if error.code not in absent:
-                raise
-        else:
-            return True
-        return False
+            if error.code in absent:
+                return False
+            raise
+        return True
 
     def leads_out(self, name: str) -> bool:
         """Return False: no plain name does."""

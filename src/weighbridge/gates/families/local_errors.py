@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed, or_nan
@@ -16,6 +17,7 @@ from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way, without_all
 from weighbridge.core import Doc, Fields, Outcome, dataclass, replace
 from weighbridge.quantities.forward import NOT_TRIED, ForwardError, LocalError, Taken
 
+TAILS = ("token", "channel")
 EXACT = LocalError(all=0.0, token=0.0, channel=0.0)
 Points: TypeAlias = tuple[Annotated[str, Doc(pattern=r"[A-Za-z*?][A-Za-z0-9_.*?]*")], ...]
 
@@ -26,23 +28,17 @@ def _alone(row: ForwardError, **changes: Any) -> ForwardError | None:
     return replace(row, **own) if row.truth_norm else None
 
 
-def _beyond_ratio(of: str) -> Callable[[ForwardError, Limits, float], ForwardError | None]:
-    def change(row: ForwardError, limits: Limits, ratio: float) -> ForwardError | None:
-        """Leave the trusted run an error that makes the limit, a power of two, so that its multiple is exact."""
-        floor = limits.floor_u if of == "all" else limits.tail_floor_u
-        trusted = 2.0 ** math.ceil(math.log2(2 * floor * row.run.u))
-        candidate = replace(row.candidate, **{of: ratio * trusted})
-        return _alone(row, trusted=replace(row.trusted, **{of: trusted}), candidate=candidate)
-
-    return change
+def _beyond_ratio(of: str, row: ForwardError, limits: Limits, ratio: float) -> ForwardError | None:
+    """Leave the trusted run an error that makes the limit, a power of two, so that its multiple is exact."""
+    floor = limits.floor_u if of == "all" else limits.tail_floor_u
+    trusted = 2.0 ** math.ceil(math.log2(2 * floor * row.run.u))
+    candidate = replace(row.candidate, **{of: ratio * trusted})
+    return _alone(row, trusted=replace(row.trusted, **{of: trusted}), candidate=candidate)
 
 
-def _beyond_floor(of: str) -> Callable[[ForwardError, Limits, float], ForwardError | None]:
-    def change(row: ForwardError, _limits: Limits, floor: float) -> ForwardError | None:
-        trusted = replace(row.trusted, **{of: 0.0})
-        return _alone(row, trusted=trusted, candidate=replace(row.candidate, **{of: floor * row.run.u}))
-
-    return change
+def _beyond_floor(of: str, row: ForwardError, _limits: Limits, floor: float) -> ForwardError | None:
+    trusted = replace(row.trusted, **{of: 0.0})
+    return _alone(row, trusted=trusted, candidate=replace(row.candidate, **{of: floor * row.run.u}))
 
 
 def _beyond_rough(row: ForwardError, _limits: Limits, ratio: float) -> ForwardError | None:
@@ -113,8 +109,8 @@ def _bound(text: str, above: float, most: float, *ways: Way, unit: str = "") -> 
     return Doc(text, gt=above, le=most, must="at most", unit=unit, moves=breaks.beyond(*ways))
 
 
-def _tails(beyond: Callable[[str], Callable[[ForwardError, Any, Any], ForwardError | None]]) -> tuple[Way, ...]:
-    return ("token", "diverged", beyond("token")), ("channel", "diverged", beyond("channel"))
+def _over(beyond: Callable[[str, ForwardError, Any, Any], ForwardError | None], *overs: str) -> tuple[Way, ...]:
+    return tuple(("beyond" if of == "all" else of, "diverged", partial(beyond, of)) for of in overs)
 
 
 TOO_COARSE = breaks.beyond(("beyond", "too-coarse", _too_coarse))
@@ -134,13 +130,13 @@ class Limits:
     """How far a candidate may lie from the truth, and how much must have been looked at."""
 
     ratio: Annotated[
-        float, _bound("times the trusted run's error at the point", 1, 10, ("beyond", "diverged", _beyond_ratio("all")))
+        float, _bound("times the trusted run's error at the point", 1, 10, *_over(_beyond_ratio, "all"))
     ] = 2.5
     rough_ratio: Annotated[float, _bound(ROUGH, 1, 10, ("beyond", "diverged", _beyond_rough))] = 1.5
-    floor_u: Annotated[float, _bound(FLOOR, 0, 10, ("beyond", "diverged", _beyond_floor("all")), unit="u")] = 1.25
-    tail_ratio: Annotated[float, _bound(TAIL, 1, 10, *_tails(_beyond_ratio))] = 3.0
+    floor_u: Annotated[float, _bound(FLOOR, 0, 10, *_over(_beyond_floor, "all"), unit="u")] = 1.25
+    tail_ratio: Annotated[float, _bound(TAIL, 1, 10, *_over(_beyond_ratio, *TAILS))] = 3.0
     tail_floor_u: Annotated[
-        float, _bound("the least limit of the worst token or channel", 0, 50, *_tails(_beyond_floor), unit="u")
+        float, _bound("the least limit of the worst token or channel", 0, 50, *_over(_beyond_floor, *TAILS), unit="u")
     ] = 8.0
     max_limit: Annotated[float, Doc(COARSE, gt=0, le=0.5, must="at most", moves=TOO_COARSE)] = 0.5
     noise_ratio: Annotated[float, Doc(NOISE, ge=0, le=1, must="at most", moves=NOISY)] = 1.0
@@ -191,7 +187,7 @@ def detectable(row: ForwardError, limits: Limits) -> float:
 def share_of(row: ForwardError, limits: Limits) -> tuple[float, str]:
     """Return the largest share of a limit that a point uses, and whether over all, a token or a channel."""
     found, limit = row.candidate, allowed(row, limits)
-    overs = ("all", "token", "channel")
+    overs = ("all", *TAILS)
     return max((or_nan(getattr(found, over)) / or_nan(getattr(limit, over)), over) for over in overs)
 
 

@@ -190,7 +190,8 @@ class EditedGradients(Channel):
         seen = arrived > FAINT * arrived.max()
         by_tensor = used / arrived
         largest, least = (by_tensor.where(seen, -torch.inf).max(), by_tensor.where(seen, torch.inf).min())
-        cosines = torch.nn.functional.cosine_similarity(_in_range(was), _in_range(now), eps=1e-12)
+        one, other = (rows / rows.abs().amax(1, keepdim=True) for rows in (was, now))  # in range
+        cosines = torch.nn.functional.cosine_similarity(one, other, eps=1e-12)
         known = seen & (was != 0).any(1) & (used != 0)
         self.found["gradient_edit_ratio"] = largest / least
         self.found["gradient_cosine"] = torch.where(known.any(), cosines.where(known, torch.inf).min(), torch.nan)
@@ -279,10 +280,6 @@ def _made_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         waiting += [before for before, _ in node.next_functions]
         if hasattr(node, "variable"):
             yield node.variable
-
-
-def _in_range(rows: torch.Tensor) -> torch.Tensor:
-    return rows / rows.abs().amax(1, keepdim=True)
 
 
 class Layers(Channel):
