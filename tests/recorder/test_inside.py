@@ -91,7 +91,7 @@ MODELS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any], Loss, bool, boo
     "tied": (lambda: qwen(tie_word_embeddings=True), by_name, hugging_loss, True, True),
     "GPT-2": (gpt2, by_name, hugging_loss, True, True),
     "BERT": (bert, masked, hugging_loss, True, True),
-    "own attention": (TinyGPT, lambda: batches(8), language_loss, False, False),
+    "nn.MultiheadAttention": (TinyGPT, lambda: batches(8), language_loss, True, False),
     "conv net": (conv_net, images, image_loss, False, False),
     "one layer": (
         OneLayer, lambda: [(one[:, :-1], one[:, 1:]) for one in batches(8)],
@@ -262,8 +262,8 @@ def opt() -> Any:
         ("GPT-2", gpt2),
         pytest.param("BERT", bert, marks=pytest.mark.exhaustive),
         pytest.param("OPT", opt, marks=pytest.mark.exhaustive),
-        ("own attention", TinyGPT),
-        ("own attention", lambda: TinyGPT(drop_always=True)),
+        ("nn.MultiheadAttention", TinyGPT),
+        ("nn.MultiheadAttention", lambda: TinyGPT(drop_always=True)),
     ],
 )
 def test_gradients_of_sound_models_are_those_of_central_differences(

@@ -1,9 +1,7 @@
 """The demo, step by step: each is a command that a person could type, run for real, with the exit code it must have."""
 
-import json
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,11 +56,10 @@ def steps(*, cuda: bool) -> tuple[DemoStep, ...]:
 def to_gguf(source: Path, target: Path) -> None:
     """Write every BF16 tensor of a safetensors file into a GGUF file, names kept, bits untouched."""
     import gguf
-    import ml_dtypes
+    import ml_dtypes  # noqa: F401 -- it teaches NumPy the dtype that `load_file` returns
     import numpy as np
     from safetensors.numpy import load_file
 
-    assert ml_dtypes.bfloat16 is not None  # importing it teaches NumPy the dtype that `load_file` returns
     writer = gguf.GGUFWriter(str(target), arch="gpt2")
     writer.add_block_count(3)
     for name, tensor in sorted(load_file(source).items()):
@@ -75,16 +72,11 @@ def to_gguf(source: Path, target: Path) -> None:
 
 
 def mislabel(source: Path, target: Path) -> None:
-    """Copy a safetensors file with every BF16 label written as F16, the bytes untouched: a real importer's bug."""
-    data = source.read_bytes()
-    (size,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8 : 8 + size])
-    for name, entry in header.items():
-        if name != "__metadata__":
-            entry["dtype"] = "F16"
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    target.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+    """Copy a safetensors file of BF16 with every label written as F16, the bits untouched: a real importer's bug."""
+    import ml_dtypes  # noqa: F401 -- it teaches NumPy the dtype that `load_file` returns
+    from safetensors.numpy import load_file, save_file
+
+    save_file({name: tensor.view("<f2") for name, tensor in load_file(source).items()}, target)
 
 
 def tell(folder: Path, say: Callable[[str], None]) -> bool:

@@ -1,7 +1,6 @@
 """How a model is called: arguments by place or name, cut to a few rows, and what in them is tokens and targets."""
 
 import inspect
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -74,25 +73,20 @@ def logits_of(output: Any) -> torch.Tensor | None:
     return next(many, None)
 
 
-def may_be_labels(model: torch.nn.Module) -> bool:
-    """Return whether the second thing that a model takes has a name of labels, or may be left out, as they may."""
-    second = itertools.islice(inspect.signature(model.forward).parameters.values(), 1, 2)
-    return all(one.name in LABELS or one.default is None for one in second)
-
-
 def targets(
     model: torch.nn.Module, call: Call, logits: torch.Tensor, causal: bool | None = None
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return logits `[places, classes]` and the target of each place, `-100` where none; None without labels.
 
     Labels that are the tokens are those of the place before, unless the model is known to look ahead; where only some
-    are, nobody can say before that is known.
+    are, nobody can say before that is known. What is given second, by place, is labels where it is called so, or may
+    be left out, as they may.
     """
-    ids = tokens(call)
-    given = next((call[name] for name in LABELS if isinstance(call.get(name), torch.Tensor)), None)
-    if given is None and isinstance(second := call.get(1), torch.Tensor) and may_be_labels(model):
-        given = second
-    if given is None or given.dtype not in INTEGERS or given.shape != logits.shape[:-1]:
+    ids, second = tokens(call), [*inspect.signature(model.forward).parameters.values()][1:2]
+    given: Any = next((call[name] for name in LABELS if isinstance(call.get(name), torch.Tensor)), None)
+    if given is None and all(one.name in LABELS or one.default is None for one in second):
+        given = call.get(1)
+    if not isinstance(given, torch.Tensor) or given.dtype not in INTEGERS or given.shape != logits.shape[:-1]:
         return None
     given = given.where(given >= 0, IGNORED)  # -1 of some scripts, too: below 0, a label is ignored or ends the pass
     counted = given != IGNORED

@@ -344,8 +344,10 @@ def beside(one: Inspection, other: Inspection) -> Beside:
     both = {name: rows for name in COMPARED if (rows := at_both(cells(mine.column(name)), cells(theirs.column(name))))}
     parts = {name: apart[0] for name, rows in both.items() if (apart := [row for row in rows if parts_at(row)])}
     known = {name: [row for row in both.get(name, []) if all(map(math.isfinite, row[1:]))] for name in JUDGED_BY}
-    by_column = {name: rows[-max(len(rows) // LAST, 1) :] for name, rows in known.items() if rows}
-    ends = {name: [statistics.median(row[side] for row in rows) for side in (1, 2)] for name, rows in by_column.items()}
+    last = {
+        name: list(zip(*rows[-max(len(rows) // LAST, 1) :], strict=True))[1:] for name, rows in known.items() if rows
+    }
+    ends = {name: [*map(statistics.median, sides)] for name, sides in last.items()}
     farther = (name for name, (here, there) in ends.items() if abs(here - there) > ALIKE * min(abs(here), abs(there)))
     failed, worse, by = [_failed(found) for found in (one, other)], None, ""
     if failed[0] != failed[1]:

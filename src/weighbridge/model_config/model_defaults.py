@@ -90,13 +90,6 @@ def all_known(file: Model) -> bool:
     return file.form == GGUF and file.architecture in table(DEFAULTS)["converted"]
 
 
-def written_as(*sides: Model) -> bool | None:
-    """Return whether a converter writes one side's kind of model as the other's GGUF architecture; None: not known."""
-    (file, other), kinds = sorted(sides, key=lambda side: side.form != GGUF), table(DEFAULTS)["converted"]
-    known = all_known(file) and any(other.architecture in some for some in kinds.values())
-    return other.architecture in kinds[file.architecture] if known else None
-
-
 def common(name: str, value: Json, *sides: Model) -> Json:
     """Return a value as loosely as two formats both know it."""
     file = next((side.architecture for side in sides if side.form == GGUF), "")
@@ -185,7 +178,8 @@ def incomparable(name: str, source: Model, candidate: Model) -> str:
         return ""
     file, other = (candidate, source) if candidate.form == GGUF else (source, candidate)
     if name == "architecture":
-        return "" if written_as(source, candidate) is not None else "the two formats name architectures differently"
+        known = all_known(file) and any(other.architecture in some for some in table(DEFAULTS)["converted"].values())
+        return "" if known else "the two formats name architectures differently"
     if file.form != GGUF:
         return ""
     if own := written(name, file, other):

@@ -19,10 +19,7 @@ INSIDE = (
     *("spectral_norm", "slice_ppl", "logits_gain", "loss_float64", "class_tax", "gradient_error"),
 )
 ASKED_FOR = {"class_tax": "classes=…", "gradient_error": "gradients=True"}  # of them, by what Diagnostics is given
-OF_LABELS = {  # of them, those of the model's own loss, and what lets it be seen
-    **dict.fromkeys(("slice_ppl", "logits_gain"), "let labels go into the model"),
-    "loss_float64": "make one pass a step, with labels that go into the model",
-}
+OF_LABELS = ("slice_ppl", "logits_gain", "loss_float64")  # of them, those of the model's own loss
 ANNOUNCED = "steps that the end of the run tells of, null where it tells none"
 BY = "what tells where epochs begin: corpus_position, tokens, or sampled where none do"
 

@@ -55,7 +55,7 @@ def blocks(
             names = ", ".join(capped([printable(gate_name(row.finding)) for row in alike]))
             advisory = " (advisory)" * all(row.finding.severity is Severity.ADVISORY for row in alike)
             lines[0] = f"{outcome_word(alike[0].outcome)} {names}{advisory}"
-            lines[1] = f"{INDENT}{_together(alike)}" if _lacked(alike[0]) else lines[1]
+            lines[1] = f"{INDENT}{_together(alike)}" if _cause(alike[0])[1] else lines[1]
             lines[2:2] = [f"{INDENT}{UNCOUNTED} {otherwise}"] if otherwise else []
         yield from lines
     yield from _unmeant([row for row in rows if row.outcome is Outcome.NOT_APPLICABLE])
@@ -63,24 +63,22 @@ def blocks(
 
 def _alike(rows: Iterable[Row]) -> Iterable[list[Row]]:
     own = ((gate_name(row.finding) if row.outcome is Outcome.PASS else "", row) for row in rows)
-    return grouped(((name, row.outcome, *_cause(row)), row) for name, row in own).values()
+    return grouped(((name, row.outcome, *_cause(row)[0]), row) for name, row in own).values()
 
 
-def _cause(row: Row) -> Iterable[str]:
-    """Return what findings of one block share; where each lacks something by name, all but that name."""
-    lines, lacked = [*row.lines(alone=False), *row.said.hints], _lacked(row)
-    return (row.level, *(line.partition(";")[0].replace(lacked, "") for line in lines)) if lacked else lines
-
-
-def _lacked(row: Row) -> str:
-    """Return the name of what was not there to look at, or nothing."""
+def _cause(row: Row) -> tuple[Iterable[str], str]:
+    """Return what findings of one block share, and the name of what was not there to look at: without it."""
+    lines = [*row.lines(alone=False), *row.said.hints]
     bare = row.outcome is Outcome.BLOCKED and not (row.finding.uncounted or row.remarks)
-    return named[2] if bare and (named := LACKED.match(row.said.brief[0])) else ""
+    named = LACKED.match(row.said.brief[0]) if bare else None
+    if named is None:
+        return lines, ""
+    return (row.level, *(line.partition(";")[0].replace(named[2], "") for line in lines)), named[2]
 
 
 def _together(rows: Sequence[Row]) -> str:
     """Return the sentence that findings of one block share, with the names of all that they lack."""
-    names, said = [*dict.fromkeys(map(_lacked, rows))], rows[0].said.brief[0]
+    names, said = [*dict.fromkeys(_cause(row)[1] for row in rows)], rows[0].said.brief[0]
     if len(names) == 1:
         return LACKED.sub(r"\1 '\2'\3", said)
     return LACKED.sub(rf"\1s {', '.join(capped(names))}\3", said).replace(" is ", " are ")

@@ -28,7 +28,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         if name in INSIDE:
             option, looked = ASKED_FOR.get(name, ""), not {*view.column_names}.isdisjoint(INSIDE)
             give = f"give the recorder diagnostics=Diagnostics({option})"
-            unseen = OF_LABELS.get(name, "diagnostics.jsonl says why it is absent")
+            unseen = "pass labels to the model once" if name in OF_LABELS else "diagnostics.jsonl says why it is absent"
             inside = give if option or not looked else unseen
             remedy = f"{inside}, or {remedy}"
         return Unmeasured(code="no-column", why=why, remedy=remedy)
