@@ -444,3 +444,21 @@ def test_where_nothing_pads_or_nobody_knows_what_does_nothing_is_said_of_padding
     model.config.pad_token_id = None
     rows = train(tmp_path / "d", model, [padded("left", masked=False)], hugging_loss)
     assert rows[0].get("padding_change") is None
+
+
+class OfLambda(nn.Module):  # type: ignore[misc,name-defined]
+    """What calls its parts by a lambda over them: a copy would go on with the first one's, which drops out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts = self.parts = nn.ModuleDict({"embed": nn.Embedding(VOCAB, 16), "drop": nn.Dropout(0.5)})
+        self.head = nn.Linear(16, VOCAB)
+        self.inside: Any = lambda ids: parts["drop"](parts["embed"](ids))
+
+    def forward(self, ids: Any) -> Any:
+        return self.head(self.inside(ids))
+
+
+def test_of_a_model_with_a_function_over_its_own_parts_there_is_no_copy_to_evaluate(tmp_path: Path) -> None:
+    rows = train(tmp_path / "a", OfLambda(), batches(4), language_loss)
+    assert not [name for row in rows for name in row if name in COLUMNS]

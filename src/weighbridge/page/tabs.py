@@ -297,20 +297,17 @@ def _changed(given: Sources) -> Tab:
             head = ("fact", given.base_name, "this run")
             parts.append(Part(head=head, rows=facts, caption="What the two say of themselves."))
         more = found[0][1] if found else "No column is in both runs."
-        same = ", ".join(_same(given) if found else [])
+        first = [said.partition(":")[0] for at, said, _ in found if at == found[0][0] < math.inf]
+        more = f"{' and '.join(first)} part first. {more}" if len(first) > 1 else more
+        columns = ((one, given.run.column(one), given.base.column(one)) for one in COMPARED if given.run)
+        both = {name: at_both(cells(mine), cells(theirs)) for name, mine, theirs in columns}
+        same = ", ".join(name for name, rows in both.items() if found and rows and not any(map(parts_at, rows)))
         more += f" The same throughout: {same}." if same else ""
     pairs = ((one, other) for one, other in combinations(reversed(given.bundles), 2)
              if one.contract.id == other.contract.id and of_the_same(one, other))  # fmt: skip
     if newest := next(pairs, None):
         parts.append(_between(*reversed(newest)))
     return Tab(id="changed", question="What changed since the last good run?", judged=judged, more=more, parts=parts)
-
-
-def _same(given: Sources) -> list[str]:
-    """Return the columns that tell two runs apart and do not, where both are there."""
-    views = [given.run, given.base]
-    rows = {name: at_both(*(cells(view.column(name)) for view in views if view)) for name in COMPARED if all(views)}
-    return [name for name, both in rows.items() if both and not any(map(parts_at, both))]
 
 
 def _between(one: Bundle, other: Bundle) -> Part:

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import random
 from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -157,17 +158,20 @@ class Targets(Channel):
 def copied(watched: Watched) -> torch.nn.Module | None:
     """Return a copy of the model that shares its parameters and nothing else, in evaluation.
 
-    None where a rank cannot call the model alone, calling it would write to it, or it would be compiled anew.
+    None where a rank cannot call the model alone, calling it would write to it, it would be compiled anew, or a
+    function that was made inside a module, as a lambda over `self`, would go on with that module.
     """
     model = watched.bare()
     modules, parameters = list(model.modules()), list(model.parameters())
     spread = any("Parallel" in type(one).__name__ for one in modules)
     writes = any(getattr(one, "max_norm", None) is not None for one in modules)
     plain = all(type(one) is torch.nn.Parameter and one.numel() and one.device.type in DEVICES for one in parameters)
-    if spread or writes or not plain or residency.compiled(watched.model):
+    kept = [item for module in modules for item in vars(module).items()]
+    bound = any(isinstance(one, FunctionType) and one.__closure__ and name[:2] != "__" for name, one in kept)
+    if spread or writes or bound or not plain or residency.compiled(watched.model):
         return None
     memo: dict[int, Any] = {id(one): one for one in (*parameters, watched.optimizer)}
-    for name, one in (item for module in modules for item in vars(module).items()):
+    for name, one in kept:
         if "_hooks" in name:
             memo[id(one)] = type(one)()
         elif isinstance(one, torch.Tensor):  # one with a graph behind it cannot be copied as it is
