@@ -79,8 +79,7 @@ def targets(
     """Return logits `[places, classes]` and the target of each place, `-100` where none; None without labels.
 
     Labels that are the tokens are those of the place before, unless the model is known to look ahead; where only some
-    are, nobody can say before that is known. What is given second, by place, is labels where it is called so, or may
-    be left out, as they may.
+    are, nobody can say before that is known. What comes second is labels where it is called so, or may be left out.
     """
     ids, second = tokens(call), [*inspect.signature(model.forward).parameters.values()][1:2]
     given: Any = next((call[name] for name in LABELS if isinstance(call.get(name), torch.Tensor)), None)

@@ -84,7 +84,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     steps, required = rows[STEP], {name: by_name.get(name) for name in limits.required}
     cadence = min((row.interval or math.inf for row in required.values() if row), default=math.inf)
     offences = list(_order(order, steps, limits, cadence))
-    for row in rows.values():
+    for row in sorted(rows.values(), key=_first_break):
         offences += _cells(row, steps, order, limits, owed=row is steps or row in required.values())
         offences += _basis(row, limits, rows)
     if order.steps < limits.min_steps and not (offences := [one for one in offences if one.code in FINAL]):
@@ -101,14 +101,17 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     figures = {**figures, "bases": _bases(rows)}
     looked = list(dict.fromkeys([STEP, *(row.column if row else name for name, row in required.items()), *rows]))
     if offences:
-        first = sorted(offences, key=lambda one: (one.code != "non-finite", one.figures.get("first_step") or 0))
-        return failed([*first, *unseen], looked=looked, unit="columns", figures=figures)
+        return failed([*offences, *unseen], looked=looked, unit="columns", figures=figures)
     if unseen:
         return blocked(unseen[0].code, figures, offences=unseen, of=len(looked), unit="columns")
     if undecided:
         short: Fields = {"column": undecided[0].column, "samples": undecided[0].finite}
         return blocked("column-undecided", {**short, "columns": [row.column for row in undecided]})
     return passed(looked=looked, unit="columns", figures=figures)
+
+
+def _first_break(row: StepColumn) -> float:
+    return math.inf if row.first_non_finite_step is None else row.first_non_finite_step
 
 
 def _order(order: StepOrder, steps: StepColumn, limits: Limits, cadence: float) -> Iterator[Offence]:

@@ -70,8 +70,7 @@ def _cause(row: Row) -> tuple[Iterable[str], str]:
     """Return what findings of one block share, and the name of what was not there to look at: without it."""
     lines = [*row.lines(alone=False), *row.said.hints]
     bare = row.outcome is Outcome.BLOCKED and not (row.finding.uncounted or row.remarks)
-    named = LACKED.match(row.said.brief[0]) if bare else None
-    if named is None:
+    if not bare or (named := LACKED.match(row.said.brief[0])) is None:
         return lines, ""
     return (row.level, *(line.partition(";")[0].replace(named[2], "") for line in lines)), named[2]
 

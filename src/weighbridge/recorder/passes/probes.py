@@ -158,8 +158,7 @@ class Targets(Channel):
 def copied(watched: Watched) -> torch.nn.Module | None:
     """Return a copy of the model that shares its parameters and nothing else, in evaluation.
 
-    None where a rank cannot call the model alone, calling it would write to it, it would be compiled anew, or a
-    function that was made inside a module, as a lambda over `self`, would go on with that module.
+    None where a rank cannot call it alone, a call would write to it or compile it anew, or a lambda keeps its parts.
     """
     model = watched.bare()
     modules, parameters = list(model.modules()), list(model.parameters())
