@@ -194,9 +194,9 @@ def lines_of_two(both: Sequence[inspection.Inspection], found: inspection.Beside
     yield f"  worse              {'neither' if found.worse is None else f'{names[worse]}: {found.by}'}"
     if found.parts:
         first = min(row[0] for row in found.parts.values())
-        names = [name for name in found.steps if name in found.parts and found.parts[name][0] == first]
+        by = [name for name in found.steps if name in found.parts and found.parts[name][0] == first]
         same = [name for name in found.steps if name not in found.parts]
-        yield f"  they part at       step {first}, by {', '.join(names)}{'; not by ' * bool(same)}{', '.join(same)}"
+        yield f"  they part at       step {first}, by {', '.join(by)}{'; not by ' * bool(same)}{', '.join(same)}"
     yield again
 
 

@@ -81,10 +81,11 @@ def targets(
     Labels that are the tokens are those of the place before, unless the model is known to look ahead; where only some
     are, nobody can say before that is known. What comes second is labels where it is called so, or may be left out.
     """
-    ids, second = tokens(call), [*inspect.signature(model.forward).parameters.values()][1:2]
+    ids = tokens(call)
     given: Any = next((call[name] for name in LABELS if isinstance(call.get(name), torch.Tensor)), None)
-    if given is None and all(one.name in LABELS or one.default is None for one in second):
-        given = call.get(1)
+    if given is None and 1 in call:
+        second = [*inspect.signature(model.forward).parameters.values()][1:2]
+        given = call[1] if all(one.name in LABELS or one.default is None for one in second) else None
     if not isinstance(given, torch.Tensor) or given.dtype not in INTEGERS or given.shape != logits.shape[:-1]:
         return None
     given = given.where(given >= 0, IGNORED)  # -1 of some scripts, too: below 0, a label is ignored or ends the pass

@@ -344,10 +344,8 @@ def beside(one: Inspection, other: Inspection) -> Beside:
     both = {name: rows for name in COMPARED if (rows := at_both(cells(mine.column(name)), cells(theirs.column(name))))}
     parts = {name: apart[0] for name, rows in both.items() if (apart := [row for row in rows if parts_at(row)])}
     known = {name: [row for row in both.get(name, []) if all(map(math.isfinite, row[1:]))] for name in JUDGED_BY}
-    last = {
-        name: list(zip(*rows[-max(len(rows) // LAST, 1) :], strict=True))[1:] for name, rows in known.items() if rows
-    }
-    ends = {name: [*map(statistics.median, sides)] for name, sides in last.items()}
+    tenth = {name: rows[-max(len(rows) // LAST, 1) :] for name, rows in known.items() if rows}
+    ends = {name: [statistics.median(row[side] for row in rows) for side in (1, 2)] for name, rows in tenth.items()}
     farther = (name for name, (here, there) in ends.items() if abs(here - there) > ALIKE * min(abs(here), abs(there)))
     failed, worse, by = [_failed(found) for found in (one, other)], None, ""
     if failed[0] != failed[1]:
@@ -355,10 +353,9 @@ def beside(one: Inspection, other: Inspection) -> Beside:
         worse = int(failed[1] > failed[0])
         by = f"{many} gates fail, {few} of the other" if many != few else "a graver gate fails"
     elif name := next(farther, ""):
-        worse, by = (
-            int(ends[name][1] > ends[name][0]),
-            f"{name} {max(ends[name]):.6g} against {min(ends[name]):.6g} at the end",
-        )
+        here, there = ends[name]
+        worse = int(there > here)
+        by = f"{name} {max(here, there):.6g} against {min(here, there):.6g} at the end"
     steps = {name: len(rows) for name, rows in both.items()}
     return Beside(steps=steps, parts=parts, above=_above(known[LOSS]), ends=ends, worse=worse, by=by)
 
