@@ -63,6 +63,11 @@ def checked(cli: Cli) -> dict[str, Ended]:
 # --- As it is committed -----------------------------------------------------------------------------------------------
 
 
+def test_no_contract_has_another_content_than_the_ledger_has_of_its_version(ours: Cli) -> None:
+    ended = ours("lint")
+    assert ended.code == 0, ended.out + ended.err
+
+
 def test_every_contract_that_is_shown_has_a_bundle() -> None:
     assert {unseal(path).contract.id for path in BUNDLES} == CONTRACTS
 
