@@ -59,6 +59,18 @@ def test_attempts_are_joined_as_a_reader_joins_them(tmp_path: Path) -> None:
     assert run.generation == 1
 
 
+def test_events_that_begin_in_a_folder_to_which_nothing_came_for_long_are_read(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text("{}\n")
+    os.utime(tmp_path, (0, 10**9))
+    run = FollowedRun(tmp_path, {}, {})
+    for _ in range(3):
+        run.look()
+    assert (run.names.steady, run.logs[0].events) == (True, [])
+    (tmp_path / "events.jsonl").write_text('{"event": "wrap"}\n')
+    run.look()
+    assert run.logs[0].events == [{"event": "wrap"}]
+
+
 def test_the_numbers_of_a_row_are_those_of_the_view(tmp_path: Path) -> None:
     writer, run = Writer(tmp_path / "run"), FollowedRun(tmp_path / "run", {"wall_ms": "took_s"}, {"wall_ms": "s"})
     for row in rows(30):

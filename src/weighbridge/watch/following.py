@@ -23,10 +23,8 @@ STRANGE = "not-followed"
 COARSEST_NS = 2_500_000_000  # what the clock of a file system may leave off
 LOGS = (".jsonl", ".csv", ".json", ".log", ".txt")  # what is asked about often
 COUNTED = (".jsonl", ".csv")
-SCAN_SECONDS = 0.5
-DEEP = 3  # folders: ranks, attempts
-MOST = 64  # logs, the newest
-SCAN_SHARE = 100
+SCAN_SECONDS, FOLDERS_SECONDS, SCAN_SHARE = 0.5, 0.1, 100
+DEEP, MOST = 3, 64  # folders: ranks, attempts; and logs, the newest
 WHOLE = "it is judged as a whole, whenever it has grown by half"
 
 
@@ -117,17 +115,17 @@ class Names:
     numbered: re.Pattern[str]
     names: tuple[str, ...] = ()
     modified: int = 0  # 0: so lately that it may change again at the same time
+    steady: bool = False  # nothing came to the folder, or left it, since the look before
 
     def __call__(self) -> tuple[str, ...]:
         """Return the names that are there now, in the order of their numbers."""
-        try:
-            now = os.stat(self.path).st_mtime_ns  # noqa: PTH116 -- asked fifty times a second
-            if now != self.modified:
-                self.modified = now if now < time.time_ns() - COARSEST_NS else 0
-                found = filter(self.numbered.fullmatch, os.listdir(self.path))  # noqa: PTH208 -- the same
+        now = _changed_at(self.path)
+        self.steady = 0 < now == self.modified
+        if not self.steady:
+            self.modified, self.names = now if now < time.time_ns() - COARSEST_NS else 0, ()
+            with contextlib.suppress(OSError):
+                found = filter(self.numbered.fullmatch, os.listdir(self.path))  # noqa: PTH208 -- asked fifty times a second
                 self.names = tuple(sorted(found, key=lambda name: (len(name), name)))
-        except OSError:
-            self.names, self.modified = (), 0
         return self.names
 
 
@@ -206,13 +204,15 @@ class FollowedRun:
                 raise SubjectError(STRANGE, "its log is not one of JSON or CSV with a line a row", where=str(self.path))
             if (at, is_folder(at)) != (self.logs[0].path, self.logs[0].folder):
                 self.logs = [FollowedLog(at, self.files)]
+        names = self.names()
         for number, log in enumerate(self.logs):
             for file in log.files:
-                file.changed()
+                if file.node or log.path != self.path or not self.names.steady:
+                    file.changed()
             if any(file.lost for file in log.files):
                 self.logs[number] = FollowedLog(log.path, self.files)
                 self.generation += 1
-        for name in self.names()[len(self.logs) - 1 :]:
+        for name in names[len(self.logs) - 1 :]:
             self.logs.append(FollowedLog(self.path / name, self.files))
             self.generation += 1
         for log in self.logs:
@@ -292,11 +292,14 @@ class Growth:
     def look(self, now_s: float) -> Iterator[Note]:
         """Look for new logs, often where a folder changed; return what was done to one that none does to itself."""
         self.begun = False
-        others = (folder for folder, before in self.folders.items() if _changed_at(folder) != before)
-        if now_s >= self.next_scan or (now_s >= self.free_at and any(others)):
+        due = now_s >= self.next_scan
+        if not due and now_s >= self.free_at:
+            self.free_at = now_s + FOLDERS_SECONDS
+            due = any(_changed_at(folder) != before for folder, before in self.folders.items())
+        if due:
             self.next_scan = now_s + SCAN_SECONDS
-            self._scan()
-            self.free_at = now_s + SCAN_SHARE * (time.monotonic() - now_s)
+            self.scan()
+            self.free_at = now_s + max(FOLDERS_SECONDS, SCAN_SHARE * (time.monotonic() - now_s))
         for log in self.own:
             log.changed()
         return self._befell()
@@ -308,7 +311,7 @@ class Growth:
                 if log.path.suffix in COUNTED:  # what is written whole is written anew
                     yield Note(what=self.name(log.path), why=f"{done} while the run went on")
 
-    def _scan(self) -> None:
+    def scan(self) -> None:
         """Look for logs that are new."""
         self.folders = {str(self.run): _changed_at(str(self.run))}
         files = [self.run] if self.run.is_file() else self._files(str(self.run), DEEP)

@@ -21,7 +21,6 @@ FIRST_LENGTH, GROWTH = 64, 1.5  # of the rows, or the bytes of what is not follo
 SHARE = 0.02  # of the time that this may take
 LOOK_SECONDS = 0.5  # between two looks at what is not followed
 FIRST_ROWS = 8  # by which a judge that goes row by row knows what is logged
-SILENT = "silent"  # the code of a gate that waits for a row
 Words: TypeAlias = Callable[[str, model.Verdict], Sequence[str]]
 
 
@@ -126,9 +125,8 @@ class Judges:
             mine = [one for one in self.gates if one.run is run and not one.done]
             if grown and not run.problem and (stop := self._by_row(run, reading, mine)):
                 return stop
-            if stop := self._due(run, reading, mine, now_s) or self._again(run, reading, mine, now_s):
-                return stop
-            if stop := self._silent(run, reading, mine, now_s):
+            those = run, reading, mine, now_s
+            if stop := self._due(*those) or self._again(*those) or self._silent(*those):
                 return stop
         return None
 
@@ -251,7 +249,7 @@ class Judges:
             finding = one.whole(self._view(run, one))
             one.done = True
             why = f"no row for {since:.3g} s, {one.silent_s:g} s may go by; the last step is {reading.last_step:g}"
-            silent = Offence(place=run.path.name, code=SILENT, figures={"why": why})
+            silent = Offence(place=run.path.name, code="silent", figures={"why": why})
             meant = finding.verdict.outcome is not Outcome.NOT_APPLICABLE
             if meant and (stop := self._stop(one, finding, silent, reading)):
                 return stop

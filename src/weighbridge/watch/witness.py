@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weighbridge.watch.judges import Judges
     from weighbridge.watch.judges import Stop as Found
 
-POLL_MS = 40  # how late a row may be seen: many of a fast log are judged at once
+POLL_MS = 45  # how late a row may be seen: many of a fast log are judged at once
 WALK_SECONDS, WALK_SHARE = 1.0, 400  # between two walks over /proc, which may take a four-hundredth of the time
 SAMPLE_SECONDS = 10.0
 JUMP_SECONDS = 0.5
@@ -371,6 +371,7 @@ class Witness:
             why = f"{len(left)} processes could not be ended and run on, as {left[0].name} ({left[0].pid})"
             self.book.note("the end", why)
             return why
+        self.growth.scan()  # a quick run's log may be younger than the last look
         for line in (*self.growth.counts(), *self.mapped.lines(self.redactor.text)):
             self.book.add(line)
         try:
