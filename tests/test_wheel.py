@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.consoles import Typed, steps
 
 from weighbridge import __version__, gates
 from weighbridge.contract.load import builtin_names
@@ -187,6 +188,16 @@ def test_installed_alone_it_compares_checkpoints(installed: Path) -> None:
     different = run(installed, "compare", source, CHECKPOINTS / "mislabelled.gguf")
     assert different.returncode == 1
     assert b"6 of 6 elements explained: bf16-bits-as-f16" in different.stdout
+
+
+def test_installed_alone_the_first_commands_of_the_readme_end_as_printed(installed: Path, place: Path) -> None:
+    (folder := place / "readme").mkdir()
+    first = (ROOT / "README.md").read_text(encoding="utf-8").partition("**Gate it in CI.**")[0]
+    typed = [one for one in steps(first) if isinstance(one, Typed) and one.line.startswith("weighbridge ")]
+    words = {one.line: shlex.split(one.line)[1:] for one in typed}
+    cwd = {one.line: folder if "demo" in one.line else folder / "try" for one in typed}
+    ended = {line: run(installed, *words[line], cwd=str(cwd[line])).returncode for line in words}
+    assert (len(ended), ended) == (6, {one.line: one.ends for one in typed})
 
 
 def test_installed_alone_its_demo_says_what_is_missing(installed: Path) -> None:

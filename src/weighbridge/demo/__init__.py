@@ -73,10 +73,9 @@ def to_gguf(source: Path, target: Path) -> None:
 
 def mislabel(source: Path, target: Path) -> None:
     """Copy a safetensors file of BF16 with every label written as F16, the bits untouched: a real importer's bug."""
-    import ml_dtypes  # noqa: F401 -- it teaches NumPy the dtype that `load_file` returns
-    from safetensors.numpy import load_file, save_file
-
-    save_file({name: tensor.view("<f2") for name, tensor in load_file(source).items()}, target)
+    data = source.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    target.write_bytes(data[:8] + data[8:end].replace(b'"BF16"', b'"F16" ') + data[end:])
 
 
 def tell(folder: Path, say: Callable[[str], None]) -> bool:
