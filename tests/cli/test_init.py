@@ -193,15 +193,17 @@ def test_no_secret_of_a_url_is_written(cli: Cli, workplace: Path) -> None:
     assert not [path for path in workplace.rglob("*.y*ml") if re.search("pw|xyz", path.read_text())]
 
 
-def test_inside_of_a_repository_it_is_sent_to_the_root(
+def test_inside_of_a_repository_it_is_sent_to_the_root_but_for_a_contract_without_ci(
     cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subprocess.run(("git", "init", "-q"), check=True)
     (workplace / "deep").mkdir()
     monkeypatch.chdir(workplace / "deep")
     ended = cli("init", "--for", "run")
-    assert (ended.code, ended.err.splitlines()[-1]) == (2, f"  type it in {workplace.resolve()}")
+    assert (ended.code, ended.err.splitlines()[-1]) == (2, f"  type it in {workplace.resolve()}, or add --ci none")
     assert list((workplace / "deep").iterdir()) == []
+    assert cli("init", "--for", "run", "--ci", "none").code == 0
+    assert Path("contracts", "run.yaml").is_file()
 
 
 def test_a_good_run_gives_the_parameters_under_which_it_passes(cli: Cli, workplace: Path) -> None:

@@ -68,7 +68,7 @@ def command(purpose: str | None, *, run: str | None, name: str | None, ci: str |
     if purpose is None and not asking:
         raise UsageError("purpose", "nothing says what is to be checked", remedy=f"write --for {'|'.join(PURPOSES)}")
     parts = PURPOSES[purpose or click.prompt("What is to be checked?", type=click.Choice(tuple(PURPOSES)))]
-    _demand_place(parts, name)
+    _demand_place(parts, name, ci)
     of_run = {} if run is None else {"run": run}
     loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
     targets, unnamed = _bound(loaded.values(), of_run | settings(asked["subjects"], "subject"), asking=asking)
@@ -104,7 +104,7 @@ def command(purpose: str | None, *, run: str | None, name: str | None, ci: str |
     tell([*done, f"next: {verify}"], whole=True)
 
 
-def _demand_place(parts: Sequence[str], name: str | None) -> None:
+def _demand_place(parts: Sequence[str], name: str | None, ci: str | None) -> None:
     if name is not None and (len(parts) > 1 or not re.fullmatch(KEBAB, name)):
         what = f"{name!r} cannot name {'two contracts' if len(parts) > 1 else 'a contract'}"
         raise UsageError("name-form", what, remedy="leave --name out, or write lower-case words joined by hyphens")
@@ -112,9 +112,10 @@ def _demand_place(parts: Sequence[str], name: str | None) -> None:
         if path.exists():
             what = "this contract is there already"
             raise UsageError("file-exists", what, where=str(path), remedy="write --name NAME")
-    root = (answer(Path(), "rev-parse", "--show-toplevel") or "").strip()
+    root = "" if ci == "none" else (answer(Path(), "rev-parse", "--show-toplevel") or "").strip()
     if root and Path(root).resolve() != Path.cwd().resolve():
-        raise UsageError("not-the-root", "this is a folder inside of a repository", remedy=f"type it in {root}")
+        what, remedy = "CI jobs lie at the root of a repository", f"type it in {root}, or add --ci none"
+        raise UsageError("not-the-root", what, remedy=remedy)
 
 
 def _bound(bases: Iterable[LoadedContract], given: dict[str, str], *, asking: bool) -> tuple[dict[str, str], list[str]]:
