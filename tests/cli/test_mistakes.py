@@ -67,8 +67,11 @@ def test_a_url_is_no_contract_and_is_reported_as_it_was_typed(cli: Cli, verb: st
     assert (ended.code, ended.err.startswith("https://example.org/c.yaml: no-contract ")) == (2, True)
 
 
-def test_a_folder_without_contracts_is_reported(cli: Cli, workplace: Path) -> None:
+@pytest.mark.parametrize("held", [None, "a: [", "plain"])
+def test_a_folder_without_contracts_is_reported(cli: Cli, workplace: Path, held: str | None) -> None:
     (workplace / "empty").mkdir()
+    if held:
+        (workplace / "empty" / "x.yaml").write_text(held)
     assert cli("lint", "empty").err.splitlines() == [
         "empty: no-contract no .yaml file in it is a contract",
         "  write one: weighbridge init",

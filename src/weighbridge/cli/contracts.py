@@ -52,12 +52,12 @@ def instead(verb: str) -> str:
 def _judged_by_one(name: str) -> ContractError:
     from weighbridge.evaluation.inspection import kind_of, opened
 
-    path, kind = Path(name), kind_of(name)
-    if is_folder(path) and kind is SubjectKind.CHECKPOINT and not any(map(is_file, path.iterdir())):
-        return ContractError("no-contract", "no .yaml file in it is a contract", where=name, remedy=instead("lint"))
+    kind = kind_of(name)
     try:
         opened(name, kind)
     except SubjectError as problem:
+        if problem.code == "checkpoint-none":
+            return ContractError("no-contract", "no .yaml file in it is a contract", where=name, remedy=instead("lint"))
         if problem.code in ("unknown-format", "checkpoint-format", "no-rows"):
             return ContractError("no-contract", "this is no contract", where=name, remedy=f"name one, or {BUILTIN}NAME")
     builtin, role = FITS[kind]
