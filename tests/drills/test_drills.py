@@ -14,7 +14,8 @@ from tests.cases import each
 from tests.cli.conftest import Cli, cli
 
 from weighbridge.contract.load import load_contract
-from weighbridge.core import UsageError
+from weighbridge.core import Outcome, UsageError
+from weighbridge.drills.drilling import Drilled
 from weighbridge.drills.setups import DIAGNOSTICS, TRANSFORMERS, Setup, differing, drill_of, drills, named, row_of
 from weighbridge.quantities.runs import INSIDE
 
@@ -188,6 +189,14 @@ def test_heads_that_are_copies_are_redundant_and_those_without_queries_look_ever
     assert all(share < 0.5 for share, _ in found["plain"])
     assert all(share == 1 for share, _ in found["copies"])
     assert all(entropy == pytest.approx(1, abs=1e-6) for _, entropy in found["without"])
+
+
+def test_a_healthy_run_of_a_drill_has_no_fail_but_of_what_looking_costs_on_this_machine() -> None:
+    rows = [Mock(gate=f"GATE-DIAG-{row}", verdict=Mock(outcome=Outcome.FAIL)) for row in ("M9", "3.6")]
+    (arm, *_) = drills()[3].arms
+    judged = Mock(evaluation=Mock(findings=rows))
+    found = Drilled(arm=arm, run=Path("run"), seconds=1.0, result=judged, page=None)
+    assert (found.outcomes["M9"], set(found.turned) - set(arm.passes)) == (Outcome.FAIL, {"3.6"})
 
 
 @pytest.mark.exhaustive
