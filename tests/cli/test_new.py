@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.consoles import Written, steps
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ weighbridge (.+)$", GUIDE, re.MULTILINE)
 BLOCKS = re.findall(r"^`([^`\n]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+PLUGIN_PAGE = (ROOT / "docs" / "tutorials" / "plugin.md").read_text(encoding="utf-8")
+PLUGIN = {str(step.path): step.text for step in steps(PLUGIN_PAGE) if isinstance(step, Written)}
 LONG = "a-name-of-forty-characters-which-is-long"
 
 
@@ -166,7 +169,9 @@ def test_the_pages_of_contributing_lead_to_a_kind_and_a_verifier_that_hold(check
     assert int(re.findall(r"(\d+) passed", kept.stdout)[0]) >= 3
 
 
-def test_a_plug_in_is_a_package_that_the_selftest_finds_and_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_plug_in_is_found_says_what_it_lacks_and_judges_once_it_lacks_nothing(
+    tmp_path: Path,
+) -> None:
     """Outside of a checkout there was nothing to begin with."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(tmp_path / "site")))}
     command = (sys.executable, "-m", "weighbridge")
@@ -186,6 +191,15 @@ def test_a_plug_in_is_a_package_that_the_selftest_finds_and_says_what_it_lacks(t
     assert "wrong   my-rule: every word is written" in tried.stdout.splitlines()
     assert "name-taken" in run(*command, "new", "plugin", "my-rule").stderr
     assert "name-taken" in run(*command, "new", "plugin", "loss-spike").stderr
+    card = next(iter(PLUGIN.values()))
+    (tmp_path / "site" / "my_rule" / "my-rule.yaml").write_text(card.replace("ends-well", "my-rule"))
+    for name, text in PLUGIN.items():
+        (tmp_path / Path(name).name).write_text(text.replace("ends-well", "my-rule"))
+    ended = [run(*command, "verify", "evaluations.yaml", "--subject", f"run={at}.csv") for at in ("good", "bad")]
+    assert run(*command, "selftest", "my-rule").stdout == "15 of 15 hold, 0 wrong, 0 not tried\n"
+    assert [one.returncode for one in ended] == [0, 1], ended[0].stdout
+    printed = [next(line for line in one.stdout.splitlines() if "GATE-ENDS-WELL" in line) for one in ended]
+    assert all(line in PLUGIN_PAGE for line in printed)
     (tmp_path / "site" / "my_rule" / "my-rule.yaml").write_text("card: gate/v1\n")
     tried = run(*command, "selftest", "my-rule", "loss-spike", "--verbose")
     assert "wrong   my-rule: its card can be used" in tried.stdout.splitlines()
