@@ -502,6 +502,16 @@ def test_a_part_that_cannot_be_read_hides_no_other(cli: Cli, workplace: Path) ->
     )
 
 
+def test_a_trainer_that_logged_no_step_by_default_is_not_looked_at_and_not_wrong(cli: Cli, workplace: Path) -> None:
+    out(workplace / "out", GOOD)
+    for state in (workplace / "out").rglob("trainer_state.json"):
+        state.write_text('{"global_step": 30, "max_steps": 30, "logging_steps": 500, "log_history": []}')
+    ended = cli("inspect", "out", "--strict")
+    assert ended.code == 3
+    assert any("no step was logged: logging_steps is 500 (no-rows)" in line for line in ended.lines)
+    assert "  looks wrong        nothing" in ended.lines
+
+
 def test_a_version_of_lightnings_is_looked_at_with_its_settings(cli: Cli, workplace: Path) -> None:
     folder = workplace / "lightning_logs" / "version_0"
     folder.mkdir(parents=True)

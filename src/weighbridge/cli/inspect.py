@@ -25,7 +25,7 @@ STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at
 HEALTH = "checkpoint-health"
 LINES, RUN_LINES = 12, 20  # of one checkpoint; of the columns of a run
 IMPLAUSIBLE, FEW = "implausible", "looks wrong where more than half of the elements are so"
-NOT_FINITE = ("not-finite", "non-finite", "non-finite-beside")
+NOT_FINITE, UNTOLD = ("not-finite", "non-finite", "non-finite-beside"), ("several-runs", "no-rows")
 EMPTY, UNREAD = "there is no tensor, so nothing was looked at", "the values, which --headers leaves unread"
 WIDEST = 34  # columns for a name, from which on those behind it move
 TABLE = f"{{column}} {'samples':>7} {'missing':>7} {'min':>12} {'max':>12}  basis"
@@ -105,7 +105,7 @@ def _part_json(part: inspection.Part) -> dict[str, Json]:
 
 def _strict(parts: Sequence[inspection.Part]) -> ExitCode:
     """Return whether something looks wrong in any part, and whether each of them could be looked at."""
-    refused = any(part.refused and part.refused.code != "several-runs" for part in parts)
+    refused = any(part.refused and part.refused.code not in UNTOLD for part in parts)
     found = [part.found for part in parts if part.found]
     failed = (one for of in found if of.judged for one in of.judged.findings if one.verdict.outcome is Outcome.FAIL)
     if refused or any(failed) or any(one.report and one.report.findings for one in found):
@@ -205,8 +205,8 @@ def _seen(part: inspection.Part, *, everything: bool) -> Seen:
     before, found = f"{printable(part.name)}: " if part.name else "", part.found
     if part.refused is not None:
         line = before + printable(f"{part.refused.what} ({part.refused.code}); {part.refused.remedy}")
-        several = part.refused.code == "several-runs"
-        return [line] * several, [Wrong(grave=(False, True, True), lines=(line,))] * (not several)
+        untold = part.refused.code in UNTOLD
+        return [line] * untold, [Wrong(grave=(False, True, True), lines=(line,))] * (not untold)
     if found is None:
         return [], []
     if found.judged is None:
