@@ -198,8 +198,8 @@ def test_a_plug_in_is_found_says_what_it_lacks_and_judges_once_it_lacks_nothing(
     ended = [run(*command, "verify", "evaluations.yaml", "--subject", f"run={at}.csv") for at in ("good", "bad")]
     assert run(*command, "selftest", "my-rule").stdout == "15 of 15 hold, 0 wrong, 0 not tried\n"
     assert [one.returncode for one in ended] == [0, 1], ended[0].stdout
-    printed = [next(line for line in one.stdout.splitlines() if "GATE-ENDS-WELL" in line) for one in ended]
-    assert all(line in PLUGIN_PAGE for line in printed)
+    said = [next(line for line in one.stdout.splitlines() if "GATE-ENDS-WELL" in line) for one in ended]
+    assert all(line in PLUGIN_PAGE for line in said)
     (tmp_path / "site" / "my_rule" / "my-rule.yaml").write_text("card: gate/v1\n")
     tried = run(*command, "selftest", "my-rule", "loss-spike", "--verbose")
     assert "wrong   my-rule: its card can be used" in tried.stdout.splitlines()

@@ -219,6 +219,9 @@ def test_layers_are_drawn_of_the_sealed_run_and_the_dead_one_is_named(cli: Cli, 
         in text
     )
     assert "loss: equal to run to the bit at every step that both have." in text
+    layers.write_text("".join(f"{json.dumps({**row, 'grad': math.nan})}\n" for row in rows))
+    text = drawn(cli, bundle, "--run", tmp_path / "run")
+    assert "Every tensor has a gradient at every recorded step. Some of them are no numbers." in text
     layers.write_text("{}\n")
     assert cli("report", bundle, "--run", tmp_path / "run").code == 4
 

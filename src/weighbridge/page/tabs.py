@@ -143,13 +143,13 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
         return Tab(**named, parts=[Part(caption=why)] if judged or given.run else ())
     every, still, rows = len(layers.steps), _still(layers), list[tuple[str, Sequence[float | None]]]()
     said = [f"{_together(at[0], names)} at {at[1]} of {every} recorded steps" for at, names in still.items()]
-    more = f"{'; '.join(capped(said, NAMED)) or 'Every tensor has a gradient at every recorded step'}."
+    odd = " Some of them are no numbers." * any(not math.isfinite(one or 0) for row in layers.grad for one in row)
+    more = f"{'; '.join(capped(said, NAMED)) or 'Every tensor has a gradient at every recorded step'}.{odd}"
     for name, row in zip(layers.names, layers.grad, strict=True):
         silent = still.get((name, every), ())  # which the others of its group would hide
         rows += [(name, row), *([(f"{name}, {len(silent)} dead", (0.0,) * every)] if silent else [])]
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
-    caption += "From layers.jsonl of --run, which "
-    caption += "the gates above read." if of_tensors else NOT_SEALED
+    caption += f"From layers.jsonl of --run, which {'the gates above read.' if of_tensors else NOT_SEALED}"
     names, cells = zip(*rows, strict=True)
     picture = heatmap("gradient norm by layer and step", names, layers.steps, cells)
     return Tab(**named, more=more, parts=(Part(picture=picture, caption=caption), *_bars_of(layers, judged)))
