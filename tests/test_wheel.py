@@ -194,9 +194,10 @@ def test_installed_alone_the_first_commands_of_the_readme_end_as_printed(install
     (folder := place / "readme").mkdir()
     first = (ROOT / "README.md").read_text(encoding="utf-8").partition("**Gate it in CI.**")[0]
     typed = [one for one in steps(first) if isinstance(one, Typed) and one.line.startswith("weighbridge ")]
-    words = {one.line: shlex.split(one.line)[1:] for one in typed}
-    cwd = {one.line: folder if "demo" in one.line else folder / "try" for one in typed}
-    ended = {line: run(installed, *words[line], cwd=str(cwd[line])).returncode for line in words}
+    ended = {}
+    for one in typed:
+        cwd = folder if "demo" in one.line else folder / "try"
+        ended[one.line] = run(installed, *shlex.split(one.line)[1:], cwd=str(cwd)).returncode
     assert (len(ended), ended) == (6, {one.line: one.ends for one in typed})
 
 

@@ -169,9 +169,7 @@ def test_the_pages_of_contributing_lead_to_a_kind_and_a_verifier_that_hold(check
     assert int(re.findall(r"(\d+) passed", kept.stdout)[0]) >= 3
 
 
-def test_a_plug_in_is_found_says_what_it_lacks_and_judges_once_it_lacks_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_plug_in_is_found_says_what_it_lacks_and_judges_once_it_lacks_nothing(tmp_path: Path) -> None:
     """Outside of a checkout there was nothing to begin with."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(tmp_path / "site")))}
     command = (sys.executable, "-m", "weighbridge")

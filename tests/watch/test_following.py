@@ -7,14 +7,16 @@ import json
 import os
 import random
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.watch.logs import GATES, HEAD, Writer, judges, rows
 
 from weighbridge.core import SubjectError
+from weighbridge.run_logs.json_log import ATTEMPT
 from weighbridge.run_logs.log_file import batches
 from weighbridge.views.run import RunView, open_run
-from weighbridge.watch.following import WHOLE, FollowedFile, FollowedRun
+from weighbridge.watch.following import WHOLE, FollowedFile, FollowedRun, Names
 
 
 def same(one: RunView, other: RunView) -> bool:
@@ -69,6 +71,18 @@ def test_events_that_begin_in_a_folder_to_which_nothing_came_for_long_are_read(t
     (tmp_path / "events.jsonl").write_text('{"event": "wrap"}\n')
     run.look()
     assert run.logs[0].events == [{"event": "wrap"}]
+
+
+def test_a_folder_that_could_not_be_listed_once_is_listed_with_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "attempt-2").mkdir()
+    os.utime(tmp_path, (0, 10**9))
+    names = Names(str(tmp_path), ATTEMPT)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", Mock(side_effect=OSError(24, "Too many open files")))
+        assert names() == ()
+    assert names() == ("attempt-2",)
 
 
 def test_the_numbers_of_a_row_are_those_of_the_view(tmp_path: Path) -> None:

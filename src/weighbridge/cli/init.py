@@ -114,8 +114,7 @@ def _demand_place(parts: Sequence[str], name: str | None, ci: str | None) -> Non
             raise UsageError("file-exists", what, where=str(path), remedy="write --name NAME")
     root = "" if ci == "none" else (answer(Path(), "rev-parse", "--show-toplevel") or "").strip()
     if root and Path(root).resolve() != Path.cwd().resolve():
-        what, remedy = "CI jobs lie at the root of a repository", f"type it in {root}, or add --ci none"
-        raise UsageError("not-the-root", what, remedy=remedy)
+        raise UsageError("not-the-root", "CI jobs lie at the root", remedy=f"type it in {root}, or add --ci none")
 
 
 def _bound(bases: Iterable[LoadedContract], given: dict[str, str], *, asking: bool) -> tuple[dict[str, str], list[str]]:

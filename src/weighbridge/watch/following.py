@@ -122,10 +122,11 @@ class Names:
         now = _changed_at(self.path)
         self.steady = 0 < now == self.modified
         if not self.steady:
-            self.modified, self.names = now if now < time.time_ns() - COARSEST_NS else 0, ()
+            self.modified, self.names = 0, ()
             with contextlib.suppress(OSError):
                 found = filter(self.numbered.fullmatch, os.listdir(self.path))  # noqa: PTH208 -- asked fifty times a second
                 self.names = tuple(sorted(found, key=lambda name: (len(name), name)))
+                self.modified = now if now < time.time_ns() - COARSEST_NS else 0
         return self.names
 
 
