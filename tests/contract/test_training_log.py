@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -257,3 +257,39 @@ def test_steps_that_are_no_whole_numbers_are_no_samples(tmp_path: Path) -> None:
 
     verdict = judged("training-log", log(tmp_path / "log.jsonl", change=halved))["LEARNED"].verdict
     assert (str(verdict.outcome), verdict.code) == ("BLOCKED", "column-unreadable")
+
+
+# What the Trainer of Transformers logged of a GPT-2 of 33 words at a rate far too high: each step, or the means of ten.
+EACH = (
+    3.38, 10.85, 10.25, 11.92, 11.39, 12.96, 10.48, 8.02, 10.94, 8.62, 6.18, 6.67, 5.55, 7.24, 6.83, 5.31, 6.49, 5.93,
+    5.68, 5.32, 4.36, 5.47, 5.19, 5.35, 4.97, 4.48, 3.92, 4.58, 4.01, 4.52,
+)  # fmt: skip
+MEANS = (1052.9, 1084.9, 751.5, 765.2, 705.8, 545.1, 532.1, 374.5, 354.8, 319.8, 236.8, 221.0, 168.6, 95.0, 53.9)
+
+
+def saved(folder: Path, losses: Sequence[float], every: int, **config: object) -> Path:
+    """Write a checkpoint of a Trainer: its state, and what its model is."""
+    history = [{"step": every * (1 + at), "loss": loss} for at, loss in enumerate(losses)]
+    steps = every * len(losses)
+    state = {"log_history": history, "global_step": steps, "max_steps": steps, "logging_steps": every}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    (folder / "config.json").write_text(json.dumps({"vocab_size": 33, **config}))
+    return folder / "trainer_state.json"
+
+
+def test_a_run_that_left_its_first_loss_at_once_diverged_though_it_fell_ever_after(tmp_path: Path) -> None:
+    """A median of the first losses is one of what it diverged to."""
+    found = judged("training-log", saved(tmp_path, EACH, 1))
+    assert {name for name, one in found.items() if one.verdict.outcome is Outcome.FAIL} == {"STAYED"}
+    assert found["STAYED"].verdict.offences[0].figures["best_step"] == 1
+
+
+@pytest.mark.parametrize(
+    ("architecture", "failed"), [("GPT2LMHeadModel", {"FIRST"}), ("GPT2ForSequenceClassification", set())]
+)
+def test_a_run_whose_first_row_is_a_mean_of_what_it_diverged_to_lies_above_chance(
+    architecture: str, failed: set[str], tmp_path: Path
+) -> None:
+    """How large the vocabulary is stands in the model's config.json; only a loss over all of it is held to it."""
+    found = judged("training-log", saved(tmp_path, MEANS, 10, architectures=[architecture]))
+    assert {name for name, one in found.items() if one.verdict.outcome is Outcome.FAIL} == failed

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from weighbridge.core import EMPTY, Fields, dataclass
 
 Push: TypeAlias = Callable[..., float | None]  # of a step, its sample and their reference: a figure so far
+DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation
 
 
 class FigureValue(NamedTuple):
@@ -73,3 +74,9 @@ def middle(ordered: Sequence[float]) -> float:
     """Return the median of values in order of size: the mean of the two middle ones."""
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def deviations(count: float, ordered: Sequence[float]) -> float:
+    """Return so many robust standard deviations of values in order of size."""
+    median = middle(ordered)
+    return count * DEVIATION * middle(sorted(abs(value - median) for value in ordered))

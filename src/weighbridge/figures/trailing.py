@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of, ratio
+from weighbridge.figures.figure import FigureValue, Push, deviations, figure, middle, most_of, ratio
 
-DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation
+NOISE = 3  # robust standard deviations of a level's samples, by which one of them may lie below the level
 ROUNDED = 3  # units of the last printed decimal: what rises by no more may be rounding
 LISTED = 20  # spikes that are listed one by one
 
@@ -88,8 +88,7 @@ def usual(value: float, before: Sequence[float], first: float, limits: Any) -> f
     least: float = median + limits.min_rise * max(abs(median), first)
     if value <= least:  # as most do, and most of the time goes into the spread
         return least
-    spread = middle(sorted(abs(value - median) for value in before))
-    most: float = max(median + limits.k * DEVIATION * spread, least)
+    most: float = max(median + deviations(limits.k, before), least)
     return most
 
 
@@ -138,18 +137,21 @@ def jump(series: Series, limits: Any) -> FigureValue:
     return FigureValue(worst, {"step": step, "value": value, "window": limits.window})
 
 
-def levels(series: Series, count: int) -> Iterator[tuple[int, float]]:
-    """Yield the median of each so many samples in a row, and the step of the last of them."""
+def levels(series: Series, count: int) -> Iterator[tuple[int, float, list[float]]]:
+    """Yield the median of each so many samples in a row, the step of the last of them, and them in order of size.
+
+    The last is one and the same list throughout.
+    """
     row = sorted(series.value[:count])
-    yield series.step[count - 1], middle(row)
+    yield series.step[count - 1], middle(row), row
     for at in range(count, len(series.value)):
         del row[bisect.bisect_left(row, series.value[at - count])]
         bisect.insort(row, series.value[at])
-        yield series.step[at], middle(row)
+        yield series.step[at], middle(row), row
 
 
-def level_by_level(of: Callable[[Any], Callable[[float, float], float | None]]) -> Callable[[Any], Push]:
-    """Begin the running form of a figure of levels: what `of` says of a level, and of how the samples began."""
+def level_by_level(of: Callable[[Any], Callable[[list[float], list[float]], float | None]]) -> Callable[[Any], Push]:
+    """Begin the running form of a figure of levels: what `of` says of a level's samples, and of the first three."""
 
     def begin(limits: Any) -> Push:
         latest, began, judge = Latest(limits.median_of), list[float](), of(limits)
@@ -157,55 +159,75 @@ def level_by_level(of: Callable[[Any], Callable[[float, float], float | None]]) 
         def push(_step: int, value: float) -> float | None:
             latest.add(value)
             began.extend([value] if len(began) < 3 else ())
-            return judge(middle(latest.ordered), middle(sorted(began))) if latest.full else None
+            return judge(latest.ordered, began) if latest.full else None
 
         return push
 
     return begin
 
 
-def _lost_so_far(_limits: Any) -> Callable[[float, float], float]:
-    seen: list[float] = []  # the first level, the best, and the highest rise above the best before it
+def _first_level(began: Sequence[float], start: float) -> float:
+    """Return the first level, or the median of three samples below it, where that is already one of a hump."""
+    low = middle(sorted(began))
+    return min(low, start) if low > 0 else start
 
-    def judge(level: float, began: float) -> float:
-        start, best, rise = seen or (level, level, 0.0)
+
+def _over_first(level: float, row: list[float], first: float) -> float:
+    """Return by which share a level lies above the first sample, beyond the noise of its samples; none is of zero."""
+    return (level - deviations(NOISE, row)) / first - 1 if level > first > 0 else 0.0
+
+
+def _lost_so_far(_limits: Any) -> Callable[[list[float], list[float]], float]:
+    seen: list[float] = []  # the first level, the best, the highest rise above the best before it, and the share over
+
+    def judge(row: list[float], began: list[float]) -> float:
+        level = middle(row)
+        start, best, rise, over = seen or (level, level, 0.0, 0.0)
         best = min(best, level)
-        rise = max(rise, level - best)
-        seen[:] = start, best, rise
-        first = min(began, start) if began > 0 else start
-        return ratio(rise, abs(first)) if rise else 0.0
+        rise, over = max(rise, level - best), max(over, _over_first(level, row, began[0]))
+        seen[:] = start, best, rise, over
+        return max(ratio(rise, abs(_first_level(began, start))) if rise else 0.0, over)
 
     return judge
 
 
-def _grown(limits: Any) -> Callable[[float, float], float | None]:
+def _grown(limits: Any) -> Callable[[list[float], list[float]], float | None]:
     first, before = list[float](), deque[float](maxlen=limits.window + 1)
 
-    def judge(level: float, _began: float) -> float | None:
-        first[:] = first or [level]
-        before.append(level)
-        return ratio(level, max(before[0], first[0])) if len(before) > limits.window else None
+    def judge(row: list[float], _began: list[float]) -> float | None:
+        first[:] = first or [middle(row)]
+        before.append(middle(row))
+        return ratio(before[-1], max(before[0], first[0])) if len(before) > limits.window else None
 
     return judge
 
 
 @figure(
-    "largest of (level - best level before it) / |first level, or the median of three samples that is below it|",
+    "largest of (level - best level before it) / |first level, or the median of three samples that is below it|, "
+    "and of (level - 3 × 1.4826 × MAD of its samples) / first sample - 1, where that is above zero",
     running=level_by_level(_lost_so_far),
 )
 def lost(series: Series, limits: Any) -> FigureValue:
-    """Return which share of the loss at first a level lies above the best before it, at most, and where."""
-    found = levels(series, limits.median_of)
-    start = best = best_then = highest = next(found)
-    for one in found:
-        best = one if one[1] < best[1] else best
-        if one[1] - best[1] > highest[1] - best_then[1]:
-            highest, best_then = one, best
-    rise = highest[1] - best_then[1]
-    began = middle(sorted(series.value[:3]))  # where the first level is already one of a hump
-    first = min(began, start[1]) if began > 0 else start[1]
+    """Return which share of the loss at first a level lies above the best before it, at most, and where.
+
+    A run that leaves its first sample at once has no level that is as good, so that this counts, too.
+    """
+    began, found = series.value[0], levels(series, limits.median_of)
+    step, level, row = next(found)
+    start = best = best_then = highest = step, level
+    over = _over_first(level, row, began), step, level
+    for step, level, row in found:
+        best = (step, level) if level < best[1] else best
+        if level - best[1] > highest[1] - best_then[1]:
+            highest, best_then = (step, level), best
+        if level > began:
+            over = max(over, (_over_first(level, row, began), step, level), key=operator.itemgetter(0))
+    rise, first = highest[1] - best_then[1], _first_level(series.value[:3], start[1])
+    share = ratio(rise, abs(first)) if rise else 0.0
+    if over[0] > share:
+        share, highest, best_then, first = over[0], over[1:], (series.step[0], began), began
     more = {"step": highest[0], "level": highest[1], "best": best_then[1], "best_step": best_then[0], "first": first}
-    return FigureValue(ratio(rise, abs(first)) if rise else 0.0, more)
+    return FigureValue(share, more)
 
 
 @figure(
@@ -215,8 +237,8 @@ def lost(series: Series, limits: Any) -> FigureValue:
 def growth(series: Series, limits: Any) -> FigureValue:
     """Return how many times a level is that of a window before it, or the first, whichever is greater, and where."""
     found = levels(series, limits.median_of)
-    _, first = start = next(found)
-    before, later = itertools.tee(itertools.chain([start], found))
+    _, first, _ = start = next(found)
+    before, later = itertools.tee((step, level) for step, level, _ in itertools.chain([start], found))
     pairs = zip(itertools.islice(later, limits.window, None), before, strict=False)
     times = ((ratio(one, max(was, first)), step, one, max(was, first)) for (step, one), (_, was) in pairs)
     most, step, level, was = max(times, key=operator.itemgetter(0))

@@ -5,9 +5,7 @@ import operator
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of, ratio
-
-DEVIATION = 1.4826 / 2**0.5  # of differences, as the deviation of one value
+from weighbridge.figures.figure import FigureValue, Push, deviations, figure, middle, most_of, ratio
 
 
 @figure("the lesser rise of the last evaluations' median since the best before them: by itself, or over the loss")
@@ -27,9 +25,8 @@ def parting(series: Series, loss: Series, limits: Any) -> FigureValue:
 def worse(series: Series, limits: Any) -> FigureValue:
     """Return how many deviations of the noise the wait's best lies above the best before it."""
     before, wait = series.value[: -limits.patience], series.value[-limits.patience :]
-    moves = [after - now for now, after in itertools.pairwise(before)]
-    usual = middle(sorted(moves))
-    noise = DEVIATION * middle(sorted(abs(move - usual) for move in moves))
+    moves = sorted(after - now for now, after in itertools.pairwise(before))
+    noise = deviations(2**-0.5, moves)  # of differences, as the deviation of one value
     found = min(wait) - min(before)
     return FigureValue(ratio(found, noise), {"best": min(before), "worse": found, "noise": noise})
 

@@ -85,7 +85,7 @@ RULES = (
          le=10**9, doc="the number of spikes", options=SPIKES, window=False,
          own_levers={"at the end": more_than("at_most_spikes"), "out of noise": out_of_noise("at_most_spikes")},
          reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples)),
-    Rule(name="diverging", version=4, column="loss", figure=lost, code="diverged", must=("at most",), bound=0.25, ge=0,
+    Rule(name="diverging", version=5, column="loss", figure=lost, code="diverged", must=("at most",), bound=0.25, ge=0,
          min_samples=20, doc="the share of the loss at first by which a level lies above the best before it",
          options=LEVELS, own_levers={"the last ones up": more_than("median_of")},
          checks=lambda limits: [] if limits.min_samples > limits.median_of else ["min_samples must exceed median_of"]),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, Json, SubjectError, WeighbridgeError, exists, is_folder, quoted
+from weighbridge.core import Fields, Json, SubjectError, WeighbridgeError, exists, is_file, is_folder, quoted
 from weighbridge.core.canonical import loads, sha256, unique
 from weighbridge.run_logs.book import moment_of
 from weighbridge.run_logs.log_file import Batch, bad_line, batches, decoded, no_rows, read_whole, several_runs
@@ -34,6 +34,7 @@ REGULAR = 3  # rows: fewer, and the interval that was asked for says why
 TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".log")  # that a log may lie in
 TRAINER_STATE = {"log_history", "global_step", "max_steps"}
 TRAINER_FILTERED = frozenset({"loss", "train_loss"})
+CONFIG, OVER_ALL_WORDS = "config.json", ("ForCausalLM", "LMHeadModel")  # whose loss is that of the next word
 _SOMETHING = re.compile(r"\S")
 _DECODER = json.JSONDecoder(object_pairs_hook=unique)
 
@@ -288,8 +289,20 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     notes: Fields = {"rows_at": at, **{name: count for name, count in counted.items() if count}}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
+    facts |= _vocabulary(path.parent / CONFIG, digests) if trainer and is_file(path.parent / CONFIG) else {}
     filtered = TRAINER_FILTERED if trainer else frozenset()
     return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
+
+
+def _vocabulary(config: Path, digests: dict[str, str]) -> Fields:
+    """Return the vocabulary of the model that a Trainer saved beside its state, where its loss is over all of it."""
+    try:
+        stated = loads(read_whole(config, digests).decode())
+    except (ValueError, WeighbridgeError):  # what is wrong with it is said where the model is looked at
+        return {}
+    words, named = (stated.get("vocab_size"), stated.get("architectures")) if isinstance(stated, dict) else (None, None)
+    known = type(words) is int and isinstance(named, list) and named and str(named[0]).endswith(OVER_ALL_WORDS)
+    return {"vocab": words} if known else {}
 
 
 def _curves(document: Any) -> tuple[str, list[dict[str, Any]]]:
