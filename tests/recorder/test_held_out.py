@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from weighbridge.recorder import Recorder  # noqa: E402
+from weighbridge.recorder import Recorder, channels  # noqa: E402
 from weighbridge.recorder.passes import batches  # noqa: E402
 
 ROWS = torch.arange(48).view(8, 6)
@@ -92,25 +92,42 @@ def test_passes_without_gradients_in_training_mode_and_short_rows_are_no_evaluat
     assert shares(tmp_path / "b", lambda model, _: model(ROWS[:, :3])) == [None, None, None]
 
 
-def test_an_evaluation_in_any_step_is_compared_with_the_training_rows_of_early_ones(tmp_path: Path) -> None:
-    def evaluate(model: Any, step: int) -> None:
-        if step in (4, 9):
-            model(torch.cat([ROWS[:1], OTHERS[:1]]))
+def test_rows_of_every_step_are_remembered_however_seldom_all_channels_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "EARLY", (0,))
 
-    found = shares(tmp_path, evaluate, steps=10)
-    assert {step: share for step, share in enumerate(found) if share is not None} == {4: 0.5, 9: 0.5}
+    def evaluate(model: Any, step: int) -> None:
+        if step in (7, 8):
+            model(torch.cat([ROWS[2:6], OTHERS[:1]]))
+
+    found = shares(tmp_path, evaluate, steps=9, probe_every=100)
+    assert {step: share for step, share in enumerate(found) if share is not None} == {7: 0.8, 8: 0.8}
+
+
+def test_where_half_of_the_rows_are_remembered_what_is_found_counts_twice_and_nothing_found_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "ROWS", 1)  # of the two of a step
+
+    def evaluate(rows: Any) -> Callable[[Any, int], object]:
+        return lambda model, _: [model(row[None]) for row in rows]
+
+    mixed = torch.cat([ROWS[:2], OTHERS[:6]])
+    assert shares(tmp_path / "a", evaluate(mixed)) == [None, 0.25, 0.25]
+    assert shares(tmp_path / "b", evaluate(OTHERS)) == [None, None, None]
 
 
 def test_what_is_remembered_and_looked_at_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "REMEMBERED", 2)
-    assert shares(tmp_path / "a", lambda model, _: model(ROWS[:4])) == [None, 1, 0.5]  # less the step's own
+    assert shares(tmp_path / "a", lambda model, _: model(ROWS[:4])) == [None, 1, 1]
     monkeypatch.setattr(batches, "PASSES", 1)
 
     def evaluate(model: Any, _: int) -> None:
         for part in (OTHERS, ROWS):
             model(part)
 
-    assert shares(tmp_path / "b", evaluate) == [None, 0, 0]
+    assert shares(tmp_path / "b", evaluate) == [None, 0, None]
 
 
 def test_rows_that_are_wide_or_not_in_a_row_are_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +135,7 @@ def test_rows_that_are_wide_or_not_in_a_row_are_read_the_same(monkeypatch: pytes
 
     def read(rows: Any) -> set[int]:
         kept: list[Any] = []
-        batches._keep(kept, (rows,), {})
+        batches._keep(kept, batches.Parts(rows, None, None))
         return set(batches._hashes(kept))
 
     wide = torch.randn(5, 3, 10, 10)

@@ -136,7 +136,8 @@ class Batches(Channel):
 class HeldOut(Channel):
     """The share of the rows of an evaluation that went into a training pass of an earlier step, bit for bit.
 
-    Zeros at either end of a row, and what a mask leaves out, are none of it: it may be padded otherwise.
+    Zeros at either end of a row, and what a mask leaves out, are none of it: it may be padded otherwise. Where not all
+    rows are remembered that were trained on, the share grows by as much, and none that were found is no answer.
     """
 
     columns = ("evaluation_rows_trained",)
@@ -146,27 +147,36 @@ class HeldOut(Channel):
         super().__init__(watched)
         self._known: dict[int, None] = {}
         self._evaluated, self._trained = list[torch.Tensor](), list[torch.Tensor]()
+        self._fed = self._before = self._remembered = 0  # rows, however often each came; those of the steps before
 
     def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Keep rows of an evaluation; in training mode it may be any pass."""
-        if not self.watched.model.training:
-            _keep(self._evaluated, args, kwargs)
+        if not self.watched.model.training and (parts := parts_of([*args, kwargs])):
+            _keep(self._evaluated, parts)
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Keep rows that are learnt from."""
-        if self.watched.early:
-            _keep(self._trained, args, kwargs)
+        """Keep rows that are learnt from; those of a device are waited for where all channels look."""
+        if parts := parts_of([*args, kwargs]):
+            self._fed += len(parts.inputs)
+            if self.watched.early or parts.inputs.is_cpu:
+                _keep(self._trained, parts)
 
     def row(self) -> Mapping[str, Cell]:
         """Return the share; rows that this very step learns from were not held out."""
         if not (self._evaluated or self._trained):
             return {}
-        trained = dict.fromkeys(_hashes(self._trained))
+        hashes = list(_hashes(self._trained))
+        trained = dict.fromkeys(hashes)
         evaluated = set(_hashes(self._evaluated)) - trained.keys()
         share = len(evaluated & self._known.keys()) / len(evaluated) if evaluated and self._known else None
+        if share is not None and self._remembered < self._before:
+            share = min(share * self._before / self._remembered, 1.0) or None
         self._known |= trained
+        self._remembered += len(hashes)
+        self._before = self._fed
         while len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
+            self._remembered -= 1
         return {"evaluation_rows_trained": share}
 
 
@@ -207,9 +217,8 @@ def _on_host(array: torch.Tensor) -> Array:
     return found
 
 
-def _keep(kept: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    parts = parts_of([*args, kwargs]) if len(kept) < PASSES else None
-    if parts is not None and parts.inputs.dim() > 1:
+def _keep(kept: list[torch.Tensor], parts: Parts) -> None:
+    if len(kept) < PASSES and parts.inputs.dim() > 1:
         rows = parts.inputs[:ROWS] if parts.mask is None else parts.inputs[:ROWS] * (parts.mask[:ROWS] != 0)
         rows = rows.flatten(1)[:, :: -(-rows[0].numel() // WIDTH) | 1]
         kept.append(rows.clone(memory_format=torch.contiguous_format))
