@@ -30,4 +30,4 @@ def test_every_packing_is_recognised_and_not_under_another_dtype(packing: Packin
 
 def test_every_packing_has_a_rule_and_every_rule_a_packing() -> None:
     assert RULES.keys() == {packing.name for packing in packings()}
-    assert len({packing.mark for packing in packings()}) == len(packings()) == 20
+    assert len({packing.mark for packing in packings()}) == len(packings()) == 23
