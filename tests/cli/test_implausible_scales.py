@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import ml_dtypes
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 NAMES = "self_attn.q_proj", "mlp.down_proj"
 FIRST = "model.layers.0.mlp.down_proj.weight"
 E4M3, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu
+DTYPES = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0", "bfloat16": "BF16"}
+DTYPES |= {"int8": "I8", "uint8": "U8", "int32": "I32", "float16": "F16", "float32": "F32"}
 Tensors = dict[str, Any]
 Change = Callable[[Tensors], Tensors]
 
@@ -47,11 +50,8 @@ def stored(path: Path, tensors: Tensors, settings: Mapping[str, Any] | None) -> 
     path.mkdir(parents=True)
     entries: dict[str, Entry] = {}
     for name, one in tensors.items():
-        kinds = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0", "int8": "I8"}
-        dtype = {**kinds, "uint8": "U8", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}[
-            np.asarray(one).dtype.name
-        ]
-        entries[name] = dtype, np.shape(one), np.asarray(one).tobytes()
+        array = np.asarray(one)
+        entries[name] = DTYPES[array.dtype.name], array.shape, array.tobytes()
     safetensors(path / "model.safetensors", entries)
     config = {"model_type": "llama", **({"quantization_config": settings} if settings else {})}
     (path / "config.json").write_text(json.dumps(config))
@@ -209,7 +209,7 @@ def test_a_scale_in_another_shard_is_a_scale(cli: Cli, tmp_path: Path) -> None:
     tensors = quantised("blocks")
     path = stored(tmp_path / "x", tensors, OF_BLOCKS)
     halves = [{name: one for name, one in tensors.items() if ("_scale" in name) is of} for of in (False, True)]
-    where = {}
+    where: dict[str, str] = {}
     for at, half in enumerate(halves, 1):
         name = f"model-0000{at}-of-00002.safetensors"
         (stored(tmp_path / str(at), half, None) / "model.safetensors").rename(path / name)
@@ -227,3 +227,52 @@ def test_a_scale_in_another_shard_is_a_scale(cli: Cli, tmp_path: Path) -> None:
 def test_a_configuration_of_anything_is_read(cli: Cli, tmp_path: Path, settings: Mapping[str, Any]) -> None:
     path = stored(tmp_path / "x", without("_scale")(quantised("rows")), {"quant_method": "fp8", **settings})
     assert looked(cli, path)[0] in (0, 1)
+
+
+def scaled_by(scales: Any) -> Tensors:
+    chance = np.random.default_rng(0)
+    found = {"a.qweight": chance.integers(0, 2**31, (32, 128), np.int32), "a.scales": scales}
+    return found | {"a.qzeros": np.full((2, 16), 0x77777777, "<i4"), "a.g_idx": np.arange(256, dtype="<i4") // 128}
+
+
+SIZES = np.random.default_rng(1).uniform(0.004, 0.009, (2, 128)).astype("<f4")
+IN_F16, IN_BF16 = SIZES.astype("<f2"), SIZES.astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("scales", "other"),
+    [
+        (IN_F16, ""),
+        (IN_BF16, ""),
+        (IN_BF16.view("<f2"), "BF16"),
+        (IN_F16.view(ml_dtypes.bfloat16), "F16"),
+        (np.ones_like(IN_F16), ""),  # may be meant
+        ((100 * SIZES).astype("<f2"), ""),  # of weights around 1
+    ],
+)
+def test_scales_of_gptq_whose_bits_are_of_the_other_dtype_are_named(
+    cli: Cli, tmp_path: Path, scales: Any, other: str
+) -> None:
+    settings = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+    says = looked(cli, stored(tmp_path / "x", scaled_by(scales), settings))[2]
+    assert len(says) == bool(other)
+    assert all(f"where bits of {other} lie under that label" in one for one in says)
+
+
+def test_blocks_of_gguf_whose_scales_are_of_the_other_dtype_are_named(cli: Cli, tmp_path: Path) -> None:
+    weight = (0.02 * np.random.default_rng(0).standard_normal((64, 256))).astype("<f4")
+    for name in ("Q8_0", "Q4_0", "Q5_1"):
+        kind = gguf.GGMLQuantizationType[name]
+        blocks = gguf.quantize(weight, kind).reshape(-1, gguf.GGML_QUANT_SIZES[kind][1])
+        for wrong in (False, True):
+            if wrong:
+                scales = blocks[:, :2].copy().view("<f2").astype(ml_dtypes.bfloat16)
+                blocks = np.concatenate([scales.view(np.uint8), blocks[:, 2:]], axis=1)
+            path = tmp_path / f"{name}-{wrong}.gguf"
+            writer = gguf.GGUFWriter(path, "llama")
+            writer.add_tensor("blk.0.ffn_up.weight", np.ascontiguousarray(blocks.reshape(64, -1)), raw_dtype=kind)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
+            assert len(looked(cli, path)[2]) == wrong, name

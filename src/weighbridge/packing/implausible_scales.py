@@ -1,4 +1,4 @@
-"""Say of the scales of FP8 weights what no quantiser writes: not positive, inverted, lost, or far from the others'."""
+"""Say of scales what no quantiser writes: bits of another dtype, and of FP8's what is inverted, lost or far off."""
 
 import re
 import statistics
@@ -17,6 +17,11 @@ APART, BEYOND = 32.0, 256.0  # times the median of the same weight in other laye
 NUMBER = re.compile(r"\.\d+\.")
 UPPER = 0x77  # of the bits of a code without its sign: 240, which codes reach that were scaled, and weights do not
 STEP = 1 << 20  # bytes
+ENOUGH = 32  # scales that tell a dtype
+# Bits of BF16 that are read as F16: eight octaves become one, around 1; nine in ten scales of weights lie below 0.1.
+AROUND, ALIKE = (0.6, 1.4), 1.25
+TINY = 1e-10  # bits of F16 that are read as BF16
+SCALE_FIRST = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL")  # blocks that begin with a scale in F16
 
 
 def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) -> dict[str, str]:
@@ -24,10 +29,14 @@ def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) ->
     wrong, known = dict[str, str](), dict[str, float]()
     layers: dict[str, list[float]] = {"": []}
     for weight in weights:
-        for one in weight.scales if any(each.dtype in FP8 for each in (weight.codes, *weight.scales)) else ():
+        for one in weight.scales:
             if not one.elements or not (reads(one) or one.dtype == "U8"):
                 continue
             values, alone = floats(view.read(one.name, 0, one.nbytes), one.dtype), len(weight.scales) == 1
+            if said := mislabelled(values, one.dtype):
+                wrong.setdefault(weight.codes.name, said)
+            if not any(each.dtype in FP8 for each in (weight.codes, *weight.scales)):
+                continue
             codes = weight.codes if alone and weight.codes.dtype == "F8_E4M3" else None
             if said := _by_itself(view, values, codes):
                 wrong.setdefault(weight.codes.name, f"its scales {said}")
@@ -36,6 +45,26 @@ def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) ->
                 layers[""].append(most)
                 layers.setdefault(_place(codes.name), []).append(most)
     return {name: said for name, most in known.items() if (said := _beside(most, layers, _place(name)))} | wrong
+
+
+def scales_of_blocks(view: CheckpointView, tensor: Tensor) -> str:
+    """Return what is wrong with the scales of the first of ggml's blocks, which a quantiser stores in F16."""
+    size = tensor.unit[1]
+    data = np.frombuffer(view.read(tensor.name, 0, STEP // size * size), np.uint8).reshape(-1, size)
+    return mislabelled(floats(memoryview(data[:, :2].tobytes()), "F16"), "F16")
+
+
+def mislabelled(scales: Floats, dtype: str) -> str:
+    """Return that scales lie as bits of the other dtype of 16 bits do; empty where they do not."""
+    sizes = np.abs(scales[(scales != 0) & np.isfinite(scales)])
+    if sizes.size < ENOUGH or dtype not in ("F16", "BF16"):
+        return ""
+    least, median, most = map(float, np.quantile(sizes, (0.05, 0.5, 0.95)))
+    around = AROUND[0] < least < most < AROUND[1] and most < least * ALIKE
+    if median < TINY if dtype == "BF16" else around:
+        other = "F16" if dtype == "BF16" else "BF16"
+        return f"its scales in {dtype} are around {median:.4g}, where bits of {other} lie under that label"
+    return ""
 
 
 def _place(name: str) -> str:
