@@ -67,7 +67,7 @@ def test_the_command_that_comes_next_passes_on_a_sound_file_of_blocks(cli: Cli, 
     files.write(workplace)
     ended = cli("inspect", "q8_0.gguf", "--strict")
     (following,) = [line.split("weighbridge ")[1].split() for line in ended.lines if line.startswith("  next ")]
-    assert (ended.code, cli(*following).code) == (0, 0)
+    assert (ended.code, cli(*following).code) == (3, 0)  # no dtype of blocks can be decided
     output = cli(*following[:-2], "--expect-blocked", "GATE-HEALTH-002")
     assert output.code == 3
     assert "    --expect-blocked does not apply: what was looked at lacks this, not the host" in output.lines
@@ -621,3 +621,17 @@ def test_a_scale_far_from_those_of_the_other_layers_is_reported(cli: Cli, tmp_pa
     output = [line for line in cli("inspect", folder, "--all").lines if "the median of 6 layers is" in line]
     names = [line.split(":")[0].strip() for line in output]
     assert names == [f"model.layers.5.{name}_proj.weight" for name in ("down", "up")]
+
+
+def test_a_file_none_of_whose_dtypes_can_be_decided_ends_with_3_as_its_gates_do(cli: Cli, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
+    blocks = gguf.quantize(np.resize(WEIGHTS, (64, 64)).astype("<f4"), gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("blk.0.ffn_up.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ended = cli("inspect", tmp_path / "x.gguf", "--strict")
+    assert (ended.code, "  could not be told  1" in ended.lines) == (3, True)
+    assert cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={tmp_path / 'x.gguf'}").code == 3
+    assert cli("inspect", saved(a=WEIGHTS.astype("<f2"), b=np.ones((40, 100), "<f4")), "--strict").code == 0

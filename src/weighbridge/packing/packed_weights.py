@@ -3,7 +3,7 @@
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weighbridge.core import dataclass, table
@@ -12,7 +12,6 @@ from weighbridge.quantities.checkpoints import beside_codes, is_named
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 FP8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
-FP8_METHODS = ("fp8", "fbgemm_fp8")
 SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")  # keys that list modules
 OF_WEIGHTS = re.compile(r"(?!(?:.*[._])?(?:input|output|act)).*scale")  # endings
 BYTES = ("U8", "I8", *FP8)
@@ -123,36 +122,23 @@ def by_names(view: CheckpointView) -> Iterator[tuple[PackedWeight, str]]:
             if there and name not in taken and members[packing.codes].dtype in packing.dtypes:
                 taken |= set() if absent else {one.name for one in members.values()}
                 yield PackedWeight(name=stem + packing.weight, packing=packing, members=members), absent
-    yield from _unscaled(view, [one for one in view.tensors.values() if one.dtype in FP8 and one.name not in taken])
 
 
-def _unscaled(view: CheckpointView, rest: Sequence[Tensor]) -> Iterator[tuple[PackedWeight, str]]:
-    """Yield each matrix of FP8 that has no scale under any name, where the configuration says that there is one."""
-    settings = settings_of(view) if rest else {}
-    method, mark = str(settings.get("quant_method")), "_scale_inv" if settings.get("weight_block_size") else "_scale"
-    packing = Packing(name=method, mark=mark, codes="", weight="", dtypes=FP8)
-    if not stores_fp8(settings):
-        return
-    scales = {name for name in view.tensors if OF_WEIGHTS.match(name.rpartition(".")[2])}
-    scaled = {stem.strip("._") for name in scales for stem in (name.rpartition(".")[0], name.rpartition("scale")[0])}
-    listed = [str(one) for key in SKIPPED if isinstance(settings.get(key), list) for one in settings[key]]
-    # By the whole path, its begin or its end, or by a pattern, as libraries read such lists.
-    skipped = [f"*.{one.removeprefix('re:').replace('.*', '*').rstrip('$')}.*" for one in listed]
-    for one in rest:
-        module = one.name.removesuffix(".weight")
-        if (
-            len(one.shape) > 1
-            and one.name not in scales
-            and module not in scaled
-            and not is_named(f".{module}.", skipped)
-        ):
-            yield PackedWeight(name=one.name, packing=packing, members={"": one}), one.name + mark
+def is_left_out(weight: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether a configuration lists a weight's module, what it is in, or the end of either, as not packed."""
+    lists = (settings[key] for key in SKIPPED if isinstance(settings.get(key), list))
+    globs = [str(one).removeprefix("re:").replace(".*", "*").rstrip("$") for listed in lists for one in listed]
+    return is_named(f".{weight.removesuffix('.weight')}.", [f"*.{glob}.*" for glob in globs])
 
 
 def stores_fp8(settings: Mapping[str, Any]) -> bool:
     """Return whether a configuration says that weights are F8_E4M3, with scales."""
     by_group = any((one.get("type"), one.get("num_bits")) == ("float", 8) for one in schemes(settings))
-    said = by_group or settings.get("quant_method") in FP8_METHODS or str(settings.get("quant_algo")).startswith("FP8")
+    said = (
+        by_group
+        or settings.get("quant_method") in ("fp8", "fbgemm_fp8")
+        or str(settings.get("quant_algo")).startswith("FP8")
+    )
     return said and str(settings.get("fmt", "e4m3")).lower() == "e4m3"
 
 

@@ -286,6 +286,7 @@ def reads(scales: Tensor) -> bool:
 RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any], Read], Rule | None]] = {
     **dict.fromkeys(("fp8", "scaled"), _scaled),
     **dict.fromkeys(("quanto", "torchao"), _by_row),
+    "fp8 or fbgemm_fp8 or compressed-tensors or modelopt": lambda *_: None,
     **dict.fromkeys(("aqlm", "eetq", "fouroversix", "higgs", "hqq", "sinq", "spqr", "vptq"), lambda *_: None),
     "mlx": _affine,
     "mxfp4": _mx,

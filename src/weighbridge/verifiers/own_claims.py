@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
-from weighbridge.formats.tensor import Tensor
 from weighbridge.model_config.model_keys import of_config, of_gguf
-from weighbridge.packing.implausible_scales import SCALE_FIRST, implausible_scales, scales_of_blocks
-from weighbridge.packing.packed_weights import by_names, settings_of
+from weighbridge.packing.implausible_scales import implausible_scales
+from weighbridge.packing.packed_weights import by_names, is_left_out, settings_of
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
 from weighbridge.quantities.checkpoints import OwnClaim
 from weighbridge.storage.readable import METADATA
@@ -43,24 +42,19 @@ def _files(view: CheckpointView) -> Iterator[OwnClaim]:
 
 
 def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
-    for one in _blocks(view):
-        yield OwnClaim(name=one.name, about="packing", says=one.dtype, wrong=scales_of_blocks(view, one))
     found = list(by_names(view))
     settings = settings_of(view) if found else {}
     scales = implausible_scales(view, (weight for weight, absent in found if not absent))
     for weight, absent in found:
         named = weight.packing.name.split(" or ") if weight.packing and settings.get("format") not in OTHERWISE else ()
-        wrong = f"there is no {absent}" if absent and settings.get("quant_method") in named else ""
+        lacks = absent and settings.get("quant_method") in named and not is_left_out(weight.name, settings)
+        wrong = f"there is no {absent}" if lacks else ""
         wrong = wrong or scales.get(weight.codes.name, "")
         try:
             _ = absent or rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
         except ContradictionError as problem:
             wrong = str(problem)
         yield OwnClaim(name=weight.codes.name, about="packing", says=weight.summary(settings), wrong=wrong)
-
-
-def _blocks(view: CheckpointView) -> list[Tensor]:
-    return [one for one in view.tensors.values() if one.dtype in SCALE_FIRST and one.elements]
 
 
 def _layers(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -119,8 +113,7 @@ def _first(found: Sequence[object]) -> str:
 
 def extent(views: Views, _options: Fields) -> int:
     """Count the files, the packed weights, and the claim of layers."""
-    packed = len(_blocks(views[0])) + sum(1 for _ in by_names(views[0]))
-    return len(views[0].files) + packed + sum(1 for _ in _layers(views[0]))
+    return len(views[0].files) + sum(1 for _ in by_names(views[0])) + sum(1 for _ in _layers(views[0]))
 
 
 def canary(views: Views, options: Fields, measured: Measurement) -> Canary:
