@@ -212,9 +212,7 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     tensors = {name: rows[name] for name in sorted(rows, key=lambda name: (name not in wrong, name))}
     settings = packed_weights.settings_of(view)
     packed = Counter(weight.summary(settings) for weight in packed_weights.marked(view))
-    blocked = (one for one in verdicts.items() if one[1].outcome is model.Outcome.BLOCKED)
-    # A share that is too small for the gate was looked at.
-    unseen = tuple(line for gate, found in blocked if found.code != "too-little-decided" for line in words(gate, found))
+    unseen = tuple(words(GATES[0], found)) if (found := verdicts[GATES[0]]).outcome is model.Outcome.BLOCKED else ()
     of_values: dict[str, Any] = {"labels": labels, "health": health, "tensors": tensors, "unseen": unseen}
     return CheckpointReport(findings=tuple(findings), packed=packed, **of_values)
 
