@@ -90,3 +90,8 @@ def test_python_comes_to_what_the_command_line_comes_to(cli: Cli, folder: Path) 
     bundles = [unseal(path) for path in (folder / ".weighbridge" / "bundles").iterdir()]
     assert len({bundle.verdicts for bundle in bundles}) == 1
     assert {bundle.statement.command[0] for bundle in bundles} == {"weighbridge", "weighbridge.verify"}
+
+
+def test_the_answer_about_a_file_that_is_not_there_names_it(folder: Path) -> None:
+    found = weighbridge.compare(folder / "model.safetensors", "none.gguf")
+    assert (found.outcome, found.answer) == ("ERROR", "UNREADABLE: file-missing: none.gguf: there is no such file")

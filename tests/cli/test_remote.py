@@ -81,7 +81,7 @@ def test_a_server_that_breaks_is_exit_4_and_no_verdict(cli: Cli, site: Site, bro
         site.status["/m/one.safetensors"] = 500
     ended = cli("compare", "one.safetensors", f"{site.url}/one.safetensors")
     assert ended.code == 4
-    assert f"UNREADABLE: remote-{'ranges' if broken == 'ranges' else 'unreadable'}" in ended.lines
+    assert f"UNREADABLE: remote-{'ranges' if broken == 'ranges' else 'unreadable'}: " in ended.out
 
 
 def test_a_bundle_of_a_url_holds_its_digest_and_size_and_none_of_its_secrets(

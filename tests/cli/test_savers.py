@@ -196,7 +196,7 @@ def test_megatron_core_s_names_are_those_of_hugging_face_by_the_groups_of_the_co
     assert cli("compare", source, megatron(KV)).lines[-1].startswith("SAME: 15 of 15 tensors")
     assert cli("compare", source, megatron(1)).code == 1
     (source / "config.json").unlink()
-    assert cli("compare", source, megatron(KV)).lines[-1] == "UNREADABLE: mapping"
+    assert cli("compare", source, megatron(KV)).lines[-1].startswith("UNREADABLE: mapping: ")
 
 
 @pytest.mark.parametrize("holder", ["", "model_state_dict"])

@@ -115,9 +115,9 @@ def _strict(parts: Sequence[inspection.Part]) -> ExitCode:
 
 
 def _was_looked_at(found: inspection.Inspection) -> bool:
-    """Return whether a checkpoint's values were, or a log's steps and their loss, by the first of its gates."""
+    """Return whether a checkpoint's values and a dtype were, or a log's steps and their loss, by its first gate."""
     if found.judged is None:
-        return bool(found.report and found.report.tensors and not found.report.unseen)
+        return bool(found.report and not found.report.unseen and found.report.labels["decided"])
     first = [one.verdict.outcome for one in found.judged.findings if one.gate == found.judged.findings[0].gate]
     return all(outcome is Outcome.PASS for outcome in first)
 

@@ -25,7 +25,6 @@ from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.packing import packed_weights
-from weighbridge.packing.unpacking import LARGEST_F8
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
@@ -43,9 +42,6 @@ HOLDS_TENSORS = ".safetensors", ".gguf"
 OF_MODEL = ".safetensors.index.json", ".bin.index.json", METADATA, "config.json"
 RECORDED, LOGGED = "training-run", "training-log"
 MOMENTS = "mean", "std", "min", "max"
-LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
-APART, LAYERS = 32.0, 4  # times the median of the same weight in so many layers or more
-NUMBER = re.compile(r"\.\d+\.")
 FILE_TYPE = "general.file_type"
 COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weight_norm", "parameters_sum")
 Words: TypeAlias = Callable[[str, Verdict], Sequence[str]]
@@ -202,7 +198,7 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
         verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
         said = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is model.Outcome.FAIL else ()
         findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in said]
-    findings += [*_wrong_scales(view), *_wrong_file_type(view)]
+    findings += _wrong_file_type(view)
     rows: dict[str, dict[str, Any]] = {}
     for row in rows_of(measured["tensor_bits"], TensorBits):
         decision, unused, all_bits = decide(row, Limits()), row.trailing_zero_bits, row.mantissa_bits
@@ -219,31 +215,6 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     unseen = tuple(words(GATES[0], found)) if (found := verdicts[GATES[0]]).outcome is model.Outcome.BLOCKED else ()
     of_values: dict[str, Any] = {"labels": labels, "health": health, "tensors": tensors, "unseen": unseen}
     return CheckpointReport(findings=tuple(findings), packed=packed, **of_values)
-
-
-def _wrong_scales(view: Any) -> Iterator[Mapping[str, str]]:
-    """Yield each weight of FP8 whose scales look wrong: not positive, inverted, or far from the other layers'."""
-    found: dict[str, tuple[float, float]] = {}
-    layers: dict[str, list[float]] = {}
-    for weight in packed_weights.marked(view):
-        scales = [one for end, one in weight.members.items() if "_scale" in end and "input" not in end]
-        if not weight.codes.dtype.startswith("F8_E4M3") or len(scales) != 1 or not scales[0].elements:
-            continue
-        stored = np.frombuffer(view.read(scales[0].name, 0, scales[0].nbytes), np.uint8)
-        if (values := casts.values(stored, scales[0].dtype)) is not None:
-            found[scales[0].name] = float(values.min()), float(values.max())
-            layers.setdefault(NUMBER.sub(".*.", scales[0].name, count=1), []).append(float(values.max()))
-    for name, (least, most) in found.items():
-        others = [one for one in layers[NUMBER.sub(".*.", name, count=1)] if 0 < one < np.inf]
-        median, said = statistics.median(others) if len(others) >= LAYERS else most, ""
-        if not (least >= 0 and 0 < most < np.inf):  # also of NaN
-            said = f"scales from {least:.4g} to {most:.4g}, which no quantiser writes"
-        elif most * LARGEST_F8 > LARGEST:
-            said = f"scales up to {most:.4g} make weights up to {most * LARGEST_F8:.4g}: their inverse may be meant"
-        elif not median / APART < most < median * APART:
-            said = f"scales up to {most:.4g}, where the median of {len(others)} layers is {median:.4g}"
-        if said:
-            yield {"place": name, "gate": "label-plausibility", "code": "scales", "says": f"{name}: {said}"}
 
 
 def _wrong_file_type(view: Any) -> Iterator[Mapping[str, str]]:

@@ -2,15 +2,19 @@
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weighbridge.core import dataclass, table
 from weighbridge.formats.tensor import Tensor, short
-from weighbridge.quantities.checkpoints import beside_codes
+from weighbridge.quantities.checkpoints import beside_codes, is_named
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
-BYTES = ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
+FP8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
+SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")  # keys that list modules
+OF_WEIGHTS = re.compile(r"(?!(?:.*[._])?(?:input|output|act)).*scale")  # endings
+BYTES = ("U8", "I8", *FP8)
 WORDS = ("I32", "U32", "I16", "U8", "I64")
 SETTINGS = "quantization_config"
 
@@ -37,7 +41,7 @@ def packings() -> tuple[Packing, ...]:
     for row in read["packings"]:
         given = {"codes": row["mark"], "weight": ".weight", **row}
         given["may"] = (*row.get("may", ()), *(read["activations"] if given.pop("activations", False) else ()))
-        given["dtypes"] = {"bytes": BYTES, "words": WORDS}.get(row["dtypes"], row["dtypes"])
+        given["dtypes"] = {"bytes": BYTES, "fp8": FP8, "words": WORDS}.get(row["dtypes"], row["dtypes"])
         found.append(Packing(**given))
     return tuple(found)
 
@@ -56,6 +60,11 @@ class PackedWeight:
         if self.packing is not None:
             return self.members[self.packing.codes]
         return max(self.members.values(), key=lambda one: one.nbytes)
+
+    @property
+    def scales(self) -> list[Tensor]:
+        """Return the tensors of scales that go with the codes, the one that gives the packing away first."""
+        return [one for end, one in self.members.items() if OF_WEIGHTS.match(end)]
 
     def summary(self, settings: Mapping[str, Any]) -> str:
         """Return the packing in words: its method, and the figures that the configuration gives."""
@@ -113,6 +122,31 @@ def by_names(view: CheckpointView) -> Iterator[tuple[PackedWeight, str]]:
             if there and name not in taken and members[packing.codes].dtype in packing.dtypes:
                 taken |= set() if absent else {one.name for one in members.values()}
                 yield PackedWeight(name=stem + packing.weight, packing=packing, members=members), absent
+
+
+def is_left_out(weight: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether a configuration lists a weight's module, what it is in, or the end of either, as not packed."""
+    lists = (settings[key] for key in SKIPPED if isinstance(settings.get(key), list))
+    globs = [str(one).removeprefix("re:").replace(".*", "*").rstrip("$") for listed in lists for one in listed]
+    return is_named(f".{weight.removesuffix('.weight')}.", [f"*.{glob}.*" for glob in globs])
+
+
+def stores_fp8(settings: Mapping[str, Any]) -> bool:
+    """Return whether a configuration says that weights are F8_E4M3, with scales."""
+    by_group = any((one.get("type"), one.get("num_bits")) == ("float", 8) for one in schemes(settings))
+    said = (
+        by_group
+        or settings.get("quant_method") in ("fp8", "fbgemm_fp8")
+        or str(settings.get("quant_algo")).startswith("FP8")
+    )
+    return said and str(settings.get("fmt", "e4m3")).lower() == "e4m3"
+
+
+def schemes(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return how compressed-tensors packs the weights of each group."""
+    groups = settings.get("config_groups")
+    found = [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
+    return [one for one in found if isinstance(one, dict)]
 
 
 def _unmarked(view: CheckpointView, other: CheckpointView, known: Mapping[str, PackedWeight]) -> Iterator[PackedWeight]:

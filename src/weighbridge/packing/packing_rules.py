@@ -16,7 +16,7 @@ from weighbridge.comparison.casts import decode, words
 from weighbridge.core import NDArray, WeighbridgeError, loads, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.formats.word_types import FLOATS, numpy_dtype
-from weighbridge.packing.packed_weights import PackedWeight
+from weighbridge.packing.packed_weights import PackedWeight, schemes, stores_fp8
 from weighbridge.packing.unpacking import LARGEST_F8, NESTED_SLACK, SLACK, WORD, Codes, Nested, Rule, floats
 
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # E2M1, the upper bit is the sign
@@ -62,10 +62,12 @@ def _side_by_side(tensor: Tensor, bits: int, columns: int) -> Codes:
 
 def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> Rule | None:
     """Bytes times a scale: DeepSeek-V3's and transformers' fp8, fbgemm's, compressed-tensors' of 8 bits."""
-    codes = weight.codes
-    scales = next(weight.members[end] for end in weight.members if "_scale" in end and "input" not in end)
-    doubtful = settings.get("quant_method") in SEVERAL_A_BYTE or weight.members.keys() & OTHER_SCALES
-    if doubtful or codes.dtype not in ("F8_E4M3", "I8") or len(codes.shape) < 2 or not _reads(scales):
+    codes, scales, method = weight.codes, weight.scales[0], settings.get("quant_method")
+    by_group = codes.dtype == "I8" and schemes(settings)  # which says so of whole numbers, too
+    relabelled = codes.dtype in ("U8", "I8", "F8_E5M2") and stores_fp8(settings) and not by_group
+    doubtful = method in SEVERAL_A_BYTE or weight.members.keys() & OTHER_SCALES
+    readable = codes.dtype in ("F8_E4M3", "I8") or relabelled
+    if doubtful or not readable or len(codes.shape) < 2 or not reads(scales):
         return None
     rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
     high, wide = (1 if scales.elements == rows else rows), columns
@@ -76,10 +78,14 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
         if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
             return None
         high, wide = block
-        tiles = (-(-codes.shape[-2] // high), -(-columns // wide))
-        _require(scales, (*codes.shape[:-2], *tiles), f"blocks of {high}x{wide}")
+        tiles = (*codes.shape[:-2], -(-codes.shape[-2] // high), -(-columns // wide))
+        if relabelled and scales.shape != tiles:
+            return None  # two codes of FP4 a byte, beside weights of FP8
+        _require(scales, tiles, f"blocks of {high}x{wide}")
         if len(codes.shape) > 2 and codes.shape[-2] % high:
             return None
+    if relabelled:
+        raise ContradictionError(f"its codes are {codes.dtype}, and {method} means F8_E4M3")
     values = _whole(8, -128) if codes.dtype == "I8" else {"points": _f8(), "reach": (-BEYOND_F8, BEYOND_F8)}
     stored = _side_by_side(codes, 8, columns)
     return Rule(shape=codes.shape, codes=stored, scales=scales, high=high, wide=wide, **values)
@@ -87,8 +93,7 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
 
 def _by_row(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """Quanto's and torchao's bytes, with a scale for the tensor or each row of a matrix, and no zero points."""
-    assert weight.packing is not None
-    scales, zeros = weight.members[weight.packing.mark], weight.members.get("._weight_zero_point")
+    scales, zeros = weight.scales[0], weight.members.get("._weight_zero_point")
     plain = scales.elements == 1 or scales.shape == (*weight.codes.shape[:1], 1)
     return _scaled(weight, settings, read) if plain and (zeros is None or not any(read(zeros))) else None
 
@@ -106,12 +111,12 @@ def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
     if settings.get("mode", "affine") != "affine":
         return None
     bits, group = settings.get("bits"), settings.get("group_size")
-    if bits not in BITS or not _is_size(group) or biases is None or not _reads(scales) or len(codes.shape) < 2:
+    if bits not in BITS or not _is_size(group) or biases is None or not reads(scales) or len(codes.shape) < 2:
         return None
     shape = (*codes.shape[:-1], codes.shape[-1] * WORD // bits)
     _require(scales, (*shape[:-1], shape[-1] // group), f"groups of {group}")
     _require(biases, scales.shape, f"groups of {group}")
-    if not _reads(biases):
+    if not reads(biases):
         return None
     stored = _side_by_side(codes, bits, shape[-1])
     return Rule(shape=shape, codes=stored, scales=scales, offsets=biases, high=1, wide=group, **_whole(bits, 0))
@@ -131,11 +136,11 @@ def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule
 def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """compressed-tensors' pack-quantized: whole numbers in words, with a scale for each row or group of columns."""
     codes, scales, shape = weight.codes, weight.members[".weight_scale"], weight.members.get(".weight_shape")
-    found = _schemes(settings) or [{}]
+    found = schemes(settings) or [{}]
     scheme = found[0] if all(one == found[0] for one in found) else {}
     if settings.get("format") in OF_BYTES:
         raise ContradictionError(f"the format {settings['format']!r} has no weight_packed")
-    if shape is None or (shape.dtype, shape.elements) != ("I64", 2) or not _reads(scales):
+    if shape is None or (shape.dtype, shape.elements) != ("I64", 2) or not reads(scales):
         return None
     bits, zeros = scheme.get("num_bits"), weight.members.get(".weight_zero_point")
     if scheme.get("type") != "int" or bits not in (4, 8) or codes.dtype != "I32":
@@ -159,18 +164,11 @@ def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -
     return Rule(shape=(rows, columns), codes=stored, scales=scales, high=1, wide=group, chosen=True, **values)
 
 
-def _schemes(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return how compressed-tensors packs the weights of each group."""
-    groups = settings.get("config_groups")
-    found = [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
-    return [one for one in found if isinstance(one, dict)]
-
-
 def _scheme_of(settings: Mapping[str, Any], dtype: str, each: list[str]) -> Mapping[str, Any]:
     """Return the scheme of codes of a byte with a scale for each of these; nothing where none is said."""
     if settings.get("format") == "pack-quantized":
         raise ContradictionError("the format 'pack-quantized' stores weight_packed")
-    kind, found = "int" if dtype == "I8" else "float", _schemes(settings)
+    kind, found = "int" if dtype == "I8" else "float", schemes(settings)
     of_bytes = (one for one in found if (one.get("type", "int"), one.get("num_bits", 8)) == (kind, 8))
     fits = (one for one in of_bytes if one.get("strategy") in each or one.get("strategy") not in ("tensor", "channel"))
     if (fit := next(fits, None)) is None and found:
@@ -189,7 +187,7 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
         return None
     awq = method == "awq" and bits == 4 and str(settings.get("version", "gemm")).lower() == "gemm"
     early = {"gptq": 1, "gptq_v2": 0}.get(str(settings.get("checkpoint_format", "gptq")))
-    if len(scales.shape) != 2 or not _reads(scales) or not (awq or (method == "gptq" and early is not None)):
+    if len(scales.shape) != 2 or not reads(scales) or not (awq or (method == "gptq" and early is not None)):
         return None
     outputs, per = scales.shape[1], WORD // bits
     inputs = codes.shape[0] if awq else codes.shape[0] * per
@@ -280,13 +278,15 @@ def _is_size(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and value > 0
 
 
-def _reads(scales: Tensor) -> bool:
+def reads(scales: Tensor) -> bool:
+    """Return whether scales are of a dtype that is read as numbers."""
     return scales.dtype in (*FLOATS, "BF16", "F8_E8M0") and numpy_dtype(scales.dtype) is not None
 
 
 RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any], Read], Rule | None]] = {
     **dict.fromkeys(("fp8", "scaled"), _scaled),
     **dict.fromkeys(("quanto", "torchao"), _by_row),
+    "fp8 or fbgemm_fp8 or compressed-tensors or modelopt": lambda *_: None,
     **dict.fromkeys(("aqlm", "eetq", "fouroversix", "higgs", "hqq", "sinq", "spqr", "vptq"), lambda *_: None),
     "mlx": _affine,
     "mxfp4": _mx,

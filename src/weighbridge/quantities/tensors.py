@@ -78,7 +78,7 @@ class TensorBits:
 
     name: Annotated[str, Doc("name of the tensor", typical="blk.0.attn_q.weight")]
     dtype: Annotated[str, Doc("stored dtype", typical="BF16")]
-    elements: Annotated[int, Doc("number of elements", typical=256)]
+    elements: Annotated[int, Doc("number of elements, or of the weights that packed codes stand for", typical=256)]
     zeros: Annotated[int | None, Doc("words that are zero but for their sign", typical=0)]
     or_word: Annotated[str | None, Doc("all bits that occur in some word, in hexadecimal", typical="0xffff")]
     trailing_zero_bits: Annotated[

@@ -316,7 +316,8 @@ def answer(one: ImportComparison) -> str:
     if broken is not None:
         found = evaluation.measured.get(str(broken.verdict.figures.get("measurement")))
         of_tool = not isinstance(found, Faulted) or found.code == "verifier-raised" or found.code.startswith("engine-")
-        return f"{'ERROR' if of_tool else 'UNREADABLE'}: {broken.verdict.code}"
+        why = f": {printable(found.why)}" if isinstance(found, Faulted) else ""  # it names the file
+        return f"{'ERROR' if of_tool else 'UNREADABLE'}: {broken.verdict.code}{why}"
     names = ", ".join(offence.place for offence in fields.offences)
     differing = f"{len(fields.offences)} of {fields.of} configuration fields differ: {names}"
     besides = differing if fields.outcome is Outcome.FAIL else ""

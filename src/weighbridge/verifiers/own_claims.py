@@ -6,7 +6,8 @@ from pathlib import Path
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.model_keys import of_config, of_gguf
-from weighbridge.packing.packed_weights import by_names, settings_of
+from weighbridge.packing.implausible_scales import implausible_scales
+from weighbridge.packing.packed_weights import by_names, is_left_out, settings_of
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
 from weighbridge.quantities.checkpoints import OwnClaim
 from weighbridge.storage.readable import METADATA
@@ -43,9 +44,12 @@ def _files(view: CheckpointView) -> Iterator[OwnClaim]:
 def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
     found = list(by_names(view))
     settings = settings_of(view) if found else {}
+    scales = implausible_scales(view, (weight for weight, absent in found if not absent))
     for weight, absent in found:
         named = weight.packing.name.split(" or ") if weight.packing and settings.get("format") not in OTHERWISE else ()
-        wrong = f"there is no {absent}" if absent and settings.get("quant_method") in named else ""
+        lacks = absent and settings.get("quant_method") in named and not is_left_out(weight.name, settings)
+        wrong = f"there is no {absent}" if lacks else ""
+        wrong = wrong or scales.get(weight.codes.name, "")
         try:
             _ = absent or rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
         except ContradictionError as problem:

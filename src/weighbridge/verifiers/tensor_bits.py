@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import words
 from weighbridge.core import NDArray, Words, dataclass, field, np
+from weighbridge.packing.unpacked_view import UnpackedView, unpacked
 from weighbridge.quantities.tensors import BitReading, TensorBits
 from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -35,6 +36,7 @@ class Bits:
     """What is known of a tensor so far: all bits that occur, how many words are zero but for their sign, the sample."""
 
     tensor: Tensor
+    weights: Mapping[str, int] = field(default_factory=dict)  # of packed codes, how many they stand for
     occurring: int = 0
     zeros: int = 0
     at: int = 0  # where the next sampled word lies in the next chunk
@@ -62,7 +64,7 @@ class Bits:
 
     def row(self) -> TensorBits:
         """Describe the tensor: its precision from all words, its looks in either order of bytes from the sample."""
-        name, dtype, elements = self.tensor.name, self.tensor.dtype, self.tensor.elements
+        name, dtype, elements = self.tensor.name, self.tensor.dtype, self.weights.get(self.tensor.name)
         stored = np.concatenate(self.kept) if self.kept else np.empty(0, np.uint8)
         nonzero = stored[stored << 1 != 0]
         found: dict[str, Any] = {**UNREAD, "sampled": len(stored), "nonzero": len(nonzero)}
@@ -80,7 +82,7 @@ class Bits:
             high, low = (np.bincount(half, minlength=SYMBOLS) for half in halves)
             found |= {"half_divergence": divergence(high, low), "half_entropy": entropy(high, low)}
             found |= {"as_stored": _reading(nonzero, wide), "byte_swapped": _reading(nonzero.byteswap(), wide)}
-        return TensorBits(name=name, dtype=dtype, elements=elements, **found)
+        return TensorBits(name=name, dtype=dtype, elements=elements or self.tensor.elements, **found)
 
 
 def _reading(stored: Words, wide: bool) -> BitReading:
@@ -185,4 +187,15 @@ DAMAGE = Damage(
     without="no tensor holds floating words",
     lay=_damaged,
 )
-VERIFIER = instrument("tensor_bits", lambda _view: Bits, DAMAGE)
+
+
+def _begin(view: CheckpointView) -> Callable[[Tensor], Bits]:
+    whole = unpacked(view, view.cut(()), source=False)
+    weights = dict[str, int]()
+    for name, one in whole.packed.items() if isinstance(whole, UnpackedView) else ():
+        in_words = one.rule is None and one.codes.dtype in ("I32", "U32")  # of unknown bits: of four, as most are
+        weights[one.codes.name] = one.codes.nbytes * 2 if in_words else whole.tensor(name).elements
+    return functools.partial(Bits, weights=weights)
+
+
+VERIFIER = instrument("tensor_bits", _begin, DAMAGE)

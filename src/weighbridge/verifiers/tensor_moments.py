@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import decode, words
 from weighbridge.core import Values, dataclass, field, np
-from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.packing.unpacked_view import UnpackedView, unpacked
 from weighbridge.packing.unpacking import WORD, Rule
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
@@ -82,6 +82,8 @@ def _begin(view: CheckpointView) -> Callable[[Tensor], Moments]:
     for name, weight in whole.packed.items() if isinstance(whole, UnpackedView) else ():
         one, rule = whole.tensor(name), weight.rule
         chunks = functools.partial(whole.chunks, name, STEP * one.unit[1])
+        if rule is None:  # nor are zero points and numbers of groups any weights
+            codes |= {stored: None for stored in weight.stored if view.tensor(stored).dtype in INTEGERS}
         codes[weight.codes.name] = (one.shape, chunks, one.dtype) if rule else None
         if isinstance(rule, Rule) and (zeros := rule.zeros) is not None:
             shape = zeros.tensor.elements * WORD // zeros.bits // zeros.columns, zeros.columns
