@@ -249,7 +249,8 @@ def test_a_trainer_that_was_to_use_a_gpu_and_trained_on_the_cpu_fails_by_every_c
     code, printed = as_inspect_says("a", on_the_cpu(tmp_path, requested_device="cuda"))
     assert (code, "places: asked for cuda, resolved to cpu (step 0, step 10)" in printed) == (1, True), printed
     for device in ("auto", "cpu"):
-        code, printed = typed(f"weighbridge verify builtin:training-run --subject run=a --param device={device}", tmp_path)
+        judge = "weighbridge verify builtin:training-run --subject run=a"
+        code, printed = typed(f"{judge} --param device={device}", tmp_path)
         assert (code, f"the run asked for cuda, the contract expects {device}" in printed) == (1, True), printed
 
 
