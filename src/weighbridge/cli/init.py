@@ -78,9 +78,12 @@ def command(purpose: str | None, *, run: str | None, name: str | None, ci: str |
     if run is not None or ("run" in parts and is_here(targets["run"])):
         from weighbridge.evaluation.inspection import contract_of
 
-        fits, stated = contract_of(targets["run"])
+        fits, stated, lacks = contract_of(targets["run"])
+        if lacks and run is not None:
+            raise lacks
         loaded[name or "run"] = load_contract(f"{BUILTIN}{fits}")
-        looked_at.append(f"read    run: builtin:{fits} fits it")
+        guessed = lacks and f"guessed run: {lacks.what}, so builtin:{fits} is a guess"
+        looked_at.append(guessed or f"read    run: builtin:{fits} fits it")
     if "import" in parts and is_here(targets["source"]) and is_here(targets["import"]):
         from weighbridge.evaluation.import_comparison import stated_policy
 

@@ -31,8 +31,9 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
-from weighbridge.run_logs.formats.framework_folder import checkpoints_in, log_in
+from weighbridge.run_logs.formats.framework_folder import SAVED, SETTINGS, checkpoints_in, log_in, version_in
 from weighbridge.run_logs.json_log import is_run, runs_inside
+from weighbridge.run_logs.log_file import NO_STEP
 from weighbridge.storage.mapped_file import is_open_folder
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
@@ -53,7 +54,7 @@ Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without o
 LOSS, LAST = "loss", 10  # of so many steps of both, a tenth is the end
 JUDGED_BY, ALIKE = ("val_loss", LOSS), 0.05  # nearer ones may be two seeds of one training
 MODELS = ("*.safetensors", "*.gguf", "pytorch_model*.bin")  # a Trainer's own; its optimizer.pt is none
-LOG, MODEL, SETTINGS, SHOWN = "log", "model", "hparams.yaml", 6
+LOG, MODEL, SHOWN = "log", "model", 6
 SETTING = re.compile(r"(?m)^(\w+): ([^\s!&*{\[|>].*)$")  # of one plain value
 
 
@@ -106,12 +107,18 @@ def _judged(target: str, view: Any) -> Evaluation:
     return EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound), views=views).evaluate()
 
 
-def contract_of(run: str) -> tuple[str, dict[str, str]]:
-    """Return the name of the contract for a run, and the parameters under which this one passes."""
+def contract_of(run: str) -> tuple[str, dict[str, str], SubjectError | None]:
+    """Return the name of the contract for a run, the parameters under which this one passes, and why it has no step."""
     contract = load_contract(f"{BUILTIN}{RECORDED}").contract
     bound = bind(contract, Path(), [f"run={run}"])
-    if any("pid" not in one.open().facts for one in bound):
-        return LOGGED, {}
+    try:
+        recorded = all("pid" in one.open().facts for one in bound)
+    except SubjectError as problem:
+        if problem.code not in NO_STEP:
+            raise
+        return RECORDED if is_run(Path(run)) else LOGGED, {}, problem
+    if not recorded:
+        return LOGGED, {}, None
     found = EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound)).evaluate()
     facts = next((item for key, item in found.measured.items() if key.startswith("facts.run.")), None)
     said = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, model.Measurement) else {}
@@ -120,7 +127,7 @@ def contract_of(run: str) -> tuple[str, dict[str, str]]:
     median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
     if isinstance(median, (int, float)):
         known["budget_ms"] = str(math.ceil(1.5 * median))  # half as much again, as --from-run says
-    return RECORDED, {name: value for name, value in known.items() if value is not None}
+    return RECORDED, {name: value for name, value in known.items() if value is not None}, None
 
 
 def opened(target: str, kind: SubjectKind) -> Any:
@@ -289,14 +296,13 @@ def parts_of(target: str) -> list[tuple[str, Path]]:
     if (path := _of_a_framework(target)) is None:
         return []
     try:
-        log = log_in(path)
+        log = log_in(path) or (path if recognition.is_log(path) else None)
     except SubjectError:
         log = path  # whoever reads it is refused again, and says so
-    home = log.parent if log is not None and log != path else path
+    home = log.parent if log not in (None, path) else version_in(path) or path
     settings = [home / SETTINGS] if log is not None and exists(home / SETTINGS) else []
     trained = [path] if any(next(path.glob(ending), None) for ending in MODELS) else []
-    below = home / "checkpoints"
-    saved = [*checkpoints_in(path), *(sorted(below.glob("*.ckpt")) if is_open_folder(below) else ())]
+    saved = [*checkpoints_in(path), *(sorted(home.glob(SAVED)) if is_open_folder(home / "checkpoints") else ())]
     found = [*([log] if log is not None else []), *settings, *trained, *saved]
     named = [(MODEL if one in trained else one.relative_to(path).as_posix(), one) for one in found]
     named = [(LOG if one == log == path else name, one) for name, one in named]
