@@ -90,7 +90,7 @@ def trainer(
     return kind(
         model=made,
         args=transformers.TrainingArguments(
-            output_dir=str(folder / "out"), label_smoothing_factor=smoothed, **{**given, **quiet, **options}
+            **{"output_dir": str(folder / "out"), "label_smoothing_factor": smoothed, **given, **quiet, **options}
         ),
         train_dataset=data,
         eval_dataset=data[:6],
@@ -252,6 +252,25 @@ def test_a_trainer_that_was_to_use_a_gpu_and_trained_on_the_cpu_fails_by_every_c
         judge = "weighbridge verify builtin:training-run --subject run=a"
         code, printed = typed(f"{judge} --param device={device}", tmp_path)
         assert (code, f"the run asked for cuda, the contract expects {device}" in printed) == (1, True), printed
+
+
+def test_a_trainer_told_to_log_nan_is_no_filter_where_its_log_shows_one_and_may_be_named_so_where_it_shows_none(
+    tmp_path: Path,
+) -> None:
+    class Breaks(Watching):
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            loss = super().compute_loss(*args, **kwargs)
+            return loss * float("nan") if self.state.global_step >= STEPS - 3 else loss
+
+    said = {}
+    for name, kind in (("healthy", Watching), ("broken", Breaks)):
+        made = trainer(tmp_path, kind=kind, logging_nan_inf_filter=False, output_dir=str(tmp_path / name))
+        made.train()
+        made.save_state()
+        said[name] = typed(f"weighbridge verify builtin:training-log --subject run={name} --verbose", tmp_path)
+    assert (said["broken"][0], "puts another number" in said["broken"][1]) == (1, False), said["broken"][1]
+    assert "    loss: 3 NaN and 0 infinite of 10 samples, first at step 8\n" in said["broken"][1]
+    assert "its log does not say whether" in said["healthy"][1], said["healthy"][1]
 
 
 # --- What goes wrong --------------------------------------------------------------------------------------------------

@@ -285,7 +285,9 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     notes: Fields = {"rows_at": at, **{name: count for name, count in counted.items() if count}}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
-    filtered = TRAINER_FILTERED if trainer else frozenset()
+    losses = [table.columns[name] for name in TRAINER_FILTERED & table.columns.keys()]
+    shown = not all(math.isfinite(loss) for cells in losses for loss in cells.numbers())  # then nothing was filtered
+    filtered = TRAINER_FILTERED if trainer and not shown else frozenset()
     return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
 
 
