@@ -34,6 +34,18 @@ def test_lint_without_a_contract_of_ones_own_is_not_green(cli: Cli, workplace: P
     assert ended.err.endswith("write one: weighbridge init\n")
 
 
+@pytest.mark.parametrize("title", ['""', '" "'])
+def test_a_title_that_says_nothing_is_refused_of_a_contract_and_of_a_gate(
+    cli: Cli, workplace: Path, title: str
+) -> None:
+    titles = [line for line in CONTRACT.splitlines() if line.lstrip().startswith("title: ")]
+    assert len(titles) == 3
+    for line in titles:
+        (workplace / "c.yaml").write_text(CONTRACT.replace(line, f"{line.partition('title:')[0]}title: {title}"))
+        ended = cli("lint", "c.yaml")
+        assert (ended.code, "is not one sentence" in ended.err) == (2, True), ended.err
+
+
 def test_lint_names_the_folder_of_another_name_that_holds_contracts(cli: Cli, here: Path) -> None:
     assert cli("lint").err.endswith("name the folder: weighbridge lint mine\n")
     assert cli("lint", "mine").lines == ["1 of 1 contract is usable"]
