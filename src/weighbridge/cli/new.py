@@ -60,10 +60,10 @@ def plugin(name: str) -> None:
     _write(Path(), texts | {Path(name, module, "__init__.py"): f'"""The rule {name}."""\n'}, name, PLUGIN)
 
 
-def _module(name: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
-        remedy = f"write kebab-case, as in still-falling; at most {LONGEST} characters"
-        raise UsageError("name-form", f"{name!r} is no name of a kind", remedy=remedy)
+def _module(name: str, what: str = "kind", form: str = "kebab-case, as in still-falling", joint: str = "-") -> str:
+    if not re.fullmatch(rf"[a-z][a-z0-9]*({joint}[a-z0-9]+)*", name) or len(name) > LONGEST:
+        remedy = f"write {form}; at most {LONGEST} characters"
+        raise UsageError("name-form", f"{name!r} is no name of a {what}", remedy=remedy)
     if keyword.iskeyword(name):
         raise UsageError("name-taken", f"{name!r} is a word of Python", remedy="take another name")
     return name.replace("-", "_")
@@ -87,10 +87,7 @@ def _write_kind(name: str, template: str, page: str) -> None:
 @click.option("--of", **OF, help="What it measures: each column of a run, or each tensor of a checkpoint.")
 def verifier(quantity: str, of: str) -> None:
     """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
-    snake = re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity)
-    if not snake or len(quantity) > LONGEST or keyword.iskeyword(quantity):
-        remedy = f"write snake_case, as in expert_load; at most {LONGEST} characters"
-        raise UsageError("name-form", f"{quantity!r} is no name of a quantity", remedy=remedy)
+    _module(quantity, "quantity", "snake_case, as in expert_load", "_")
     root, row = _checkout(), quantity.title().replace("_", "")
     _require_free(root, quantity, Path("verifiers", f"{quantity}.yaml"))
     words = {"new_quantity": quantity, "NewQuantity": row}

@@ -33,7 +33,6 @@ from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
 from weighbridge.run_logs.formats.framework_folder import SAVED, SETTINGS, checkpoints_in, log_in, version_in
 from weighbridge.run_logs.json_log import is_run, runs_inside
-from weighbridge.run_logs.log_file import NO_STEP
 from weighbridge.storage.mapped_file import is_open_folder
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
@@ -107,18 +106,12 @@ def _judged(target: str, view: Any) -> Evaluation:
     return EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound), views=views).evaluate()
 
 
-def contract_of(run: str) -> tuple[str, dict[str, str], SubjectError | None]:
-    """Return the name of the contract for a run, the parameters under which this one passes, and why it has no step."""
+def contract_of(run: str) -> tuple[str, dict[str, str]]:
+    """Return the name of the contract for a run, and the parameters under which this one passes."""
     contract = load_contract(f"{BUILTIN}{RECORDED}").contract
     bound = bind(contract, Path(), [f"run={run}"])
-    try:
-        recorded = all("pid" in one.open().facts for one in bound)
-    except SubjectError as problem:
-        if problem.code not in NO_STEP:
-            raise
-        return RECORDED if is_run(Path(run)) else LOGGED, {}, problem
-    if not recorded:
-        return LOGGED, {}, None
+    if any("pid" not in one.open().facts for one in bound):
+        return LOGGED, {}
     found = EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound)).evaluate()
     facts = next((item for key, item in found.measured.items() if key.startswith("facts.run.")), None)
     said = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, model.Measurement) else {}
@@ -127,7 +120,7 @@ def contract_of(run: str) -> tuple[str, dict[str, str], SubjectError | None]:
     median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
     if isinstance(median, (int, float)):
         known["budget_ms"] = str(math.ceil(1.5 * median))  # half as much again, as --from-run says
-    return RECORDED, {name: value for name, value in known.items() if value is not None}, None
+    return RECORDED, {name: value for name, value in known.items() if value is not None}
 
 
 def opened(target: str, kind: SubjectKind) -> Any:

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import NoReturn
 
 from weighbridge.core import SubjectError, exists, is_file
 from weighbridge.run_logs.json_log import TRAINER, read_report
@@ -10,7 +9,6 @@ from weighbridge.run_logs.log_file import several_runs
 
 LIGHTNING, SETTINGS, SAVED = "metrics.csv", "hparams.yaml", "checkpoints/*.ckpt"
 VERSION = re.compile(r"version_\d+")
-EVERY_STEP = "train with log_every_n_steps=1 (it is 50 by default), and self.log the loss"
 CHECKPOINT = re.compile(r"checkpoint-(0|[1-9][0-9]{0,11})")
 
 
@@ -51,12 +49,6 @@ def version_in(path: Path) -> Path | None:
 def _is_version(folder: Path) -> bool:
     name = VERSION.fullmatch(folder.absolute().name)
     return sum(map(bool, (name, exists(folder / SETTINGS), next(folder.glob(SAVED), None)))) > 1  # one may be chance
-
-
-def refuse_version(version: Path, _digests: dict[str, str]) -> NoReturn:
-    """Say of a version of Lightning's without a log why it has none."""
-    what = f"no step was logged: Lightning wrote no {LIGHTNING}"
-    raise SubjectError("no-rows", what, where=str(version), remedy=EVERY_STEP)
 
 
 def _ends(state: Path) -> int:

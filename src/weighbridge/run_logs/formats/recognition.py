@@ -15,7 +15,7 @@ from weighbridge.run_logs.formats import console, trackio_database
 from weighbridge.run_logs.formats.csv_log import read_csv
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
 from weighbridge.run_logs.formats.epoch_folder import read_epochs
-from weighbridge.run_logs.formats.framework_folder import log_in, refuse_version, version_in
+from weighbridge.run_logs.formats.framework_folder import log_in, version_in
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
 from weighbridge.run_logs.formats.record_files import SIGN, event_files, is_events, read_events, read_wandb
@@ -27,6 +27,7 @@ from weighbridge.storage.mapped_file import is_open_folder
 Read: TypeAlias = Callable[[Path, dict[str, str]], Log]
 SUFFIXES: Mapping[str, Read] = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
 BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(ending[1:] for ending in SUFFIXES), "json"])
+EVERY_STEP = "train with log_every_n_steps=1 (it is 50 by default), and self.log the loss"
 TELL = "tell whoever wrote that reader"
 LOOKED_AT = 1 << 16
 TEXTS = (*SUFFIXES, ".log")  # that a log may lie in, whatever its name
@@ -79,15 +80,16 @@ def reader_inside(path: Path) -> tuple[Read, Path] | None:
 
 
 def reader_of_rest(path: Path) -> tuple[Read, Path] | None:
-    """Return what reads the one text in a folder that is no run by its form, or says why Lightning's has no log."""
+    """Return what reads the one text in a folder that is no run by its form; refuse several, or Lightning's of none."""
     if is_run(path) or runs_inside(path):
         return None
     texts = sorted(one for one in path.iterdir() if suffix(one) in TEXTS and is_file(one))
     if len(texts) > 1:
         raise several_runs(path, [one.name for one in texts])
-    if texts:
-        return partial(_read_inside, path), texts[0]
-    return (refuse_version, version) if (version := version_in(path)) else None
+    if not texts and (version := version_in(path)) is not None:
+        what = "no step was logged: Lightning wrote no metrics.csv"
+        raise SubjectError("no-rows", what, where=str(version), remedy=EVERY_STEP)
+    return (partial(_read_inside, path), texts[0]) if texts else None
 
 
 def _read_inside(folder: Path, log: Path, digests: dict[str, str]) -> Log:
