@@ -52,14 +52,13 @@ def instead(verb: str) -> str:
 def _judged_by_one(name: str) -> ContractError:
     from weighbridge.evaluation.inspection import kind_of, opened
 
-    kind = SubjectKind.RUN  # of which two in a folder are refused before they are opened
+    kind = kind_of(name)
     try:
-        kind = kind_of(name)
         opened(name, kind)
     except SubjectError as problem:
         if problem.code == "checkpoint-none":
             return ContractError("no-contract", "no .yaml file in it is a contract", where=name, remedy=instead("lint"))
-        if problem.code in ("unknown-format", "checkpoint-format", "no-rows", "several-runs"):
+        if problem.code in ("unknown-format", "checkpoint-format", "no-rows"):
             return ContractError("no-contract", "this is no contract", where=name, remedy=f"name one, or {BUILTIN}NAME")
     builtin, role = FITS[kind]
     what = f"this is no contract; it looks like a {kind} that one would judge"
