@@ -32,6 +32,7 @@ DATA = (
     "spec/ck.analysis.v1.schema.json",
     "templates/ci",
     "templates/plugin.toml",
+    "templates/contract.txt",
     "templates/repro.txt",
     "templates/rule.py",
     "templates/rule.yaml",

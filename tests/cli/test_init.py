@@ -320,3 +320,30 @@ def test_a_recorded_run_passes_the_contract_that_is_written_for_it(cli: Cli, wor
     assert begun.lines[0] == "read    run: builtin:training-run fits it", begun.err
     ended = cli(*next_command(begun.lines))
     assert (ended.code, ended.err) == (0, ""), ended.out
+
+
+@pytest.mark.parametrize(
+    "log", ["step,loss\n", "", '{"log_history": [], "global_step": 40, "max_steps": 40, "logging_steps": 500}']
+)
+def test_of_a_log_without_a_step_the_contract_is_a_guess_and_its_gates_are_blocked(
+    cli: Cli, tmp_path: Path, log: str
+) -> None:
+    path = tmp_path / ("log.json" if log.startswith("{") else "log.csv")
+    path.write_text(log)
+    ended = cli("verify", "builtin:training-log", "--subject", f"run={path}")
+    gates = len(load_contract("builtin:training-log").contract.gates)
+    assert (ended.code, ended.lines[-1]) == (3, f"{gates} blocked of {gates} -> exit 3 (blocked)"), ended.out
+    begun = cli("init", "--for", "run", "--subject", f"run={path}", "--ci", "none")
+    assert (begun.code, begun.err) == (0, "")
+    assert re.fullmatch("guessed run: .*, so builtin:training-log is a guess", begun.lines[0])
+    assert cli(*next_command(begun.lines)).code == 3
+    ended = cli("init", "--from-run", path, "--name", "b", "--ci", "none")
+    assert (ended.code, "bind a log" in ended.err or "logging_steps=1" in ended.err) == (4, True)
+
+
+def test_of_a_recorders_run_without_a_step_the_contract_is_that_of_a_recorded_run(cli: Cli, workplace: Path) -> None:
+    (workplace / "a").mkdir()
+    (workplace / "a" / "run.json").write_text('{"schema": "weighbridge.run/v0", "pid": 1}')
+    (workplace / "a" / "steps.jsonl").touch()
+    begun = cli("init", "--for", "run", "--subject", "run=a", "--ci", "none")
+    assert begun.lines[0] == "guessed run: the file is empty, so builtin:training-run is a guess", begun.err

@@ -515,6 +515,27 @@ def test_a_trainer_that_logged_no_step_by_default_is_not_looked_at_and_not_wrong
     assert "  looks wrong        nothing" in ended.lines
 
 
+def test_a_folder_with_one_log_is_judged_as_that_log_and_its_checkpoints_with_it(cli: Cli, workplace: Path) -> None:
+    (workplace / "run").mkdir()
+    trained(workplace / "run" / "log.jsonl", GOOD)
+    ended = cli("inspect", "run", "--strict")
+    assert (ended.code, ended.lines[0], ended.lines[-1]) == (
+        0,
+        "run: run",
+        "  next               weighbridge verify builtin:training-log --subject run=run",
+    ), ended.err
+    (workplace / "run" / "checkpoint-60").mkdir()
+    shutil.copy(SPECIMENS / "unhealthy.safetensors", workplace / "run" / "checkpoint-60" / "model.safetensors")
+    ended = cli("inspect", "run", "--strict")
+    assert ended.code == 1
+    assert ended.lines[1].startswith("  log            60 steps, the last 59")
+    assert any(line.startswith("    checkpoint-60: ") for line in ended.lines)
+    trained(workplace / "run" / "other.jsonl", GOOD)
+    assert "    log: 2 runs: log.jsonl, other.jsonl (several-runs); bind one of them" in cli("inspect", "run").lines
+    shutil.rmtree(workplace / "run" / "checkpoint-60")
+    assert cli("inspect", "run").err == "run: several-runs 2 runs: log.jsonl, other.jsonl\n  bind one of them\n"
+
+
 def test_a_version_of_lightnings_is_looked_at_with_its_settings(cli: Cli, workplace: Path) -> None:
     folder = workplace / "lightning_logs" / "version_0"
     folder.mkdir(parents=True)

@@ -34,6 +34,18 @@ def test_lint_without_a_contract_of_ones_own_is_not_green(cli: Cli, workplace: P
     assert ended.err.endswith("write one: weighbridge init\n")
 
 
+@pytest.mark.parametrize("title", ['""', '" "'])
+def test_a_title_that_says_nothing_is_refused_of_a_contract_and_of_a_gate(
+    cli: Cli, workplace: Path, title: str
+) -> None:
+    titles = [line for line in CONTRACT.splitlines() if line.lstrip().startswith("title: ")]
+    assert len(titles) == 3
+    for line in titles:
+        (workplace / "c.yaml").write_text(CONTRACT.replace(line, f"{line.partition('title:')[0]}title: {title}"))
+        ended = cli("lint", "c.yaml")
+        assert (ended.code, "is not one sentence" in ended.err) == (2, True), ended.err
+
+
 def test_lint_names_the_folder_of_another_name_that_holds_contracts(cli: Cli, here: Path) -> None:
     assert cli("lint").err.endswith("name the folder: weighbridge lint mine\n")
     assert cli("lint", "mine").lines == ["1 of 1 contract is usable"]
@@ -331,3 +343,23 @@ def test_a_log_that_says_why_it_is_short_is_quoted(cli: Cli, here: Path) -> None
     printed = cli("verify", "builtin:training-run", "--subject", "run=one.json", "--no-evidence").lines
     why = "no fault could be tried on what was read: the log has one row, and two are needed"
     assert f"    the pass is not counted, for {why}" in printed
+
+
+def test_the_message_of_a_bare_log_leads_in_one_step_to_a_gate_that_judges_it(cli: Cli, workplace: Path) -> None:
+    rows = ({"step": at, "loss": 4 * 0.97**at + 0.01 * (at * 7919 % 13)} for at in range(60))
+    (workplace / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    copied = cli("explain", "learning-progress").out.partition("to copy into a contract\n")[2]
+    head = "weighbridge: contract/v0\nid: mine\nversion: 1.0.0\ntitle: Mine\nowner: me\n"
+    (workplace / "c.yaml").write_text(head + copied)
+    ended = cli("verify", "c.yaml", "--subject", "run=log.jsonl", "--no-evidence")
+    assert (ended.code, "write where: {as_logged: true} beside kind: in the gate" in ended.out) == (3, True), ended.out
+    line = "    kind: learning-progress"
+    (workplace / "c.yaml").write_text(head + copied.replace(line, f"{line}\n    where: {{as_logged: true}}"))
+    assert cli("verify", "c.yaml", "--subject", "run=log.jsonl", "--no-evidence").code == 0
+
+
+def test_a_loss_that_hardly_moves_may_be_of_a_rate_far_too_low(cli: Cli, workplace: Path) -> None:
+    rows = ({"step": at, "loss": 4.0 + 0.01 * (at * 7919 % 13), "lr": 1e-9 * (1 + at)} for at in range(240))
+    (workplace / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ended = cli("verify", "builtin:training-log", "--subject", "run=log.jsonl", "--gate", "GATE-LOG-LEARNED")
+    assert (ended.code, "a learning rate of zero or far too low" in ended.out) == (1, True), ended.out

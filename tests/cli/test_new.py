@@ -96,7 +96,7 @@ def test_what_is_written_is_sound_and_fails_the_selftest_until_it_is_filled(chec
         after = files(checkout)
         changed = {path for path in after if after[path] != before.get(path)}
         assert len(changed) == (4 if noun == "verifier" else 3)
-        assert {line.split()[1] for line in printed.stdout.splitlines()[:-1]} == changed
+        assert {line.split()[1] for line in printed.stdout.splitlines()[:-1]} == {f"../{one}" for one in changed}
         assert printed.stdout.splitlines()[-1].startswith(f"next: weighbridge selftest {name}  #")
         before = after
     assert [what for what, code in sound(checkout) if code] == []
@@ -140,6 +140,19 @@ def test_outside_of_a_checkout_nothing_is_written(workplace: Path) -> None:
     assert printed.returncode == 2
     assert "no-checkout" in printed.stderr
     assert list(workplace.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mark", ["a folder", "a file, as in a linked worktree"])
+def test_a_repository_inside_a_checkout_is_none_of_it(unwritten: tuple[Path, dict[str, str]], mark: str) -> None:
+    checkout, before = unwritten
+    (inner := checkout / mark / "deeper").mkdir(parents=True)
+    git = checkout / mark / ".git"
+    git.mkdir() if mark == "a folder" else git.write_text("gitdir: elsewhere\n")
+    for words in (("rule", "still-falling"), ("kind", "no-dead-rows"), ("verifier", "expert_load")):
+        printed = weighbridge(checkout, "new", *words, where=str(inner.relative_to(checkout)))
+        assert (printed.returncode, "no-checkout" in printed.stderr) == (2, True)
+    assert files(checkout) == before
 
 
 @pytest.mark.exhaustive
@@ -187,7 +200,7 @@ def test_a_plug_in_is_found_says_what_it_lacks_and_judges_once_it_lacks_nothing(
     tried = run(*command, "selftest", "my-rule")
     assert tried.returncode == 1
     assert "wrong   my-rule: every word is written" in tried.stdout.splitlines()
-    assert "name-taken" in run(*command, "new", "plugin", "my-rule").stderr
+    assert "my-rule: name-taken this folder is there already" in run(*command, "new", "plugin", "my-rule").stderr
     assert "name-taken" in run(*command, "new", "plugin", "loss-spike").stderr
     card = next(iter(PLUGIN.values()))
     (tmp_path / "site" / "my_rule" / "my-rule.yaml").write_text(card.replace("ends-well", "my-rule"))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +28,17 @@ def passed_the_gates(path: Path) -> bool:
     assert {said[f"GATE-RUN-00{number}"] for number in (1, 2, 3)} == {"PASS"}, said
     assert set(said.values()) <= {"PASS", "NOT_APPLICABLE"}, said
     return True
+
+
+def typed(command: str, folder: Path) -> tuple[int, str]:
+    """Type a command in a folder; return how it ended and what it printed."""
+    words = [sys.executable, "-m", *shlex.split(command)]
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def as_inspect_says(name: str, folder: Path) -> tuple[int, str]:
+    """Look at a recorded run, type the command that is named as the next, and return how that ended."""
+    code, printed = typed(f"weighbridge inspect {name}", folder)
+    assert (code, "  looks wrong        nothing\n" in printed) == (0, True), printed
+    return typed(printed.splitlines()[-1].removeprefix("  next ").strip(), folder)

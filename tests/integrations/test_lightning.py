@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 lightning = pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
 
-from tests.integrations.recorded import events, passed_the_gates, rows  # noqa: E402
+from tests.integrations.recorded import as_inspect_says, events, passed_the_gates, rows, typed  # noqa: E402
 from tests.recorder.scenarios import learnt  # noqa: E402
 from tests.recorder.training import BATCH, PASS, ROWS, SEQ, training  # noqa: E402
 from torch import nn  # noqa: E402
@@ -207,6 +207,40 @@ def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
 def test_the_gates_of_a_training_run_pass_on_a_recorded_lightning(tmp_path: Path) -> None:
     fitted(tmp_path, recording(tmp_path / "a", requested_device="cpu", corpus_tokens=ROWS * SEQ), max_epochs=12)
     assert passed_the_gates(tmp_path / "a")
+
+
+def test_the_command_that_inspect_names_passes_a_healthy_lightning_and_fails_one_that_was_to_use_a_gpu(
+    tmp_path: Path,
+) -> None:
+    for name, options in (("a", {}), ("b", {"requested_device": "cuda"})):
+        fitted(tmp_path, recording(tmp_path / name, **options), max_epochs=12)
+    code, printed = as_inspect_says("a", tmp_path)
+    assert (code, "worked on cpu, asked for auto" in printed) == (0, True), printed
+    code, printed = as_inspect_says("b", tmp_path)
+    assert (code, "places: asked for cuda, resolved to cpu (step 0" in printed) == (1, True), printed
+
+
+def test_a_version_that_logged_no_step_by_default_is_a_run_that_could_not_be_told_and_its_checkpoints_are_looked_at(
+    tmp_path: Path,
+) -> None:
+    logger = lightning.pytorch.loggers.CSVLogger(tmp_path)
+    fitted(tmp_path, logger=logger, enable_checkpointing=True)
+    version = tmp_path / "lightning_logs" / "version_0"
+    assert not (version / "metrics.csv").exists()
+    kept = next(version.glob("checkpoints/*.ckpt"))
+    for at in (version, version.parent, tmp_path):
+        code, printed = typed(f"weighbridge inspect {at} --strict", tmp_path)
+        assert (code, "no step was logged" in printed) == (3, True), printed
+        assert "train with log_every_n_steps=1" in printed
+        assert f"{kept.stem}.ckpt  8 tensors" in printed or f"{kept.name}  " in printed
+    code, printed = typed("weighbridge verify builtin:training-log --subject run=lightning_logs/version_0", tmp_path)
+    assert (code, "train with log_every_n_steps=1" in printed) == (3, True), printed
+    state = torch.load(kept, weights_only=False)
+    state["state_dict"] = {name: torch.full_like(one, torch.nan) for name, one in state["state_dict"].items()}
+    torch.save(state, kept.with_name("last.ckpt"))
+    code, printed = typed("weighbridge inspect lightning_logs/version_0 --strict", tmp_path)
+    assert (code, "checkpoints/last.ckpt: " in printed, "NaN" in printed) == (1, True, True), printed
+    assert f"last in order      checkpoints/{kept.name}" in printed
 
 
 class Adversaries(Module):

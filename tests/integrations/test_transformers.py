@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="Transformers is not installed: pip install transformers")
 pytest.importorskip("accelerate", reason="Accelerate is not installed: pip install accelerate")
 
-from tests.integrations.recorded import events, passed_the_gates, rows  # noqa: E402
+from tests.integrations.recorded import as_inspect_says, events, passed_the_gates, rows, typed  # noqa: E402
 from tests.recorder.scenarios import learnt  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -90,7 +90,7 @@ def trainer(
     return kind(
         model=made,
         args=transformers.TrainingArguments(
-            output_dir=str(folder / "out"), label_smoothing_factor=smoothed, **{**given, **quiet, **options}
+            **{"output_dir": str(folder / "out"), "label_smoothing_factor": smoothed, **given, **quiet, **options}
         ),
         train_dataset=data,
         eval_dataset=data[:6],
@@ -229,6 +229,48 @@ def test_a_pass_that_was_broken_off_is_no_wrap(tmp_path: Path) -> None:
 def test_the_gates_of_a_training_run_pass_on_a_recorded_trainer(tmp_path: Path) -> None:
     trainer(tmp_path, Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ), max_steps=60, max_grad_norm=0.1).train()
     assert passed_the_gates(tmp_path / "a")
+
+
+def on_the_cpu(folder: Path, **options: Any) -> Path:
+    trainer(folder, Callback(folder / "a", **options), max_steps=60, max_grad_norm=0.1).train()
+    return folder
+
+
+def test_a_healthy_run_on_the_cpu_passes_by_the_commands_of_the_tutorial_for_it(tmp_path: Path) -> None:
+    code, printed = as_inspect_says("a", on_the_cpu(tmp_path))
+    assert (code, "worked on cpu, asked for cpu" in printed) == (0, True), printed
+    code, printed = typed("weighbridge verify builtin:training-run --subject run=a --param device=auto", tmp_path)
+    assert code == 1
+    assert "2 of 2 places: the run asked for cpu, the contract expects auto" in printed
+    assert "try first: --param device=cpu, where cpu was meant; else" in printed
+
+
+def test_a_trainer_that_was_to_use_a_gpu_and_trained_on_the_cpu_fails_by_every_command(tmp_path: Path) -> None:
+    code, printed = as_inspect_says("a", on_the_cpu(tmp_path, requested_device="cuda"))
+    assert (code, "places: asked for cuda, resolved to cpu (step 0, step 10)" in printed) == (1, True), printed
+    for device in ("auto", "cpu"):
+        judge = "weighbridge verify builtin:training-run --subject run=a"
+        code, printed = typed(f"{judge} --param device={device}", tmp_path)
+        assert (code, f"the run asked for cuda, the contract expects {device}" in printed) == (1, True), printed
+
+
+def test_a_trainer_told_to_log_nan_is_no_filter_where_its_log_shows_one_and_may_be_named_so_where_it_shows_none(
+    tmp_path: Path,
+) -> None:
+    class Breaks(Watching):
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            loss = super().compute_loss(*args, **kwargs)
+            return loss * float("nan") if self.state.global_step >= STEPS - 3 else loss
+
+    said = {}
+    for name, kind in (("healthy", Watching), ("broken", Breaks)):
+        made = trainer(tmp_path, kind=kind, logging_nan_inf_filter=False, output_dir=str(tmp_path / name))
+        made.train()
+        made.save_state()
+        said[name] = typed(f"weighbridge verify builtin:training-log --subject run={name} --verbose", tmp_path)
+    assert (said["broken"][0], "puts another number" in said["broken"][1]) == (1, False), said["broken"][1]
+    assert "    loss: 3 NaN and 0 infinite of 10 samples, first at step 8\n" in said["broken"][1]
+    assert "its log does not say whether" in said["healthy"][1], said["healthy"][1]
 
 
 # --- What goes wrong --------------------------------------------------------------------------------------------------

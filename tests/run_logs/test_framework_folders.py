@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -68,10 +69,45 @@ def test_a_version_of_lightnings_is_its_metrics_and_of_several_each_is_named(tmp
         open_run(tmp_path / "logs")
 
 
-def test_of_another_folder_the_files_that_may_be_a_log_are_named(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("step,loss\n1,2\n")
-    with pytest.raises(
-        SubjectError, match="a directory without steps.jsonl, trainer_state.json or metrics.csv"
-    ) as told:
+def test_a_version_of_lightnings_without_metrics_logged_no_step(tmp_path: Path) -> None:
+    version = tmp_path / "logs" / "version_0"
+    (version / "checkpoints").mkdir(parents=True)
+    (version / "hparams.yaml").write_text("{}\n")
+    for folder in (version, tmp_path / "logs", tmp_path):
+        with pytest.raises(SubjectError, match="no step was logged: Lightning wrote no metrics.csv") as told:
+            open_run(folder)
+        assert (told.value.code, told.value.where) == ("no-rows", str(version))
+        assert told.value.remedy == "train with log_every_n_steps=1 (it is 50 by default), and self.log the loss"
+    (tmp_path / "logs" / "version_1").mkdir()
+    (tmp_path / "logs" / "version_1" / "hparams.yaml").write_text("{}\n")
+    with pytest.raises(SubjectError, match="2 runs: version_0, version_1"):
+        open_run(tmp_path / "logs")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "hparams.yaml").write_text("{}\n")  # by itself it is a sign of nothing
+    with pytest.raises(SubjectError) as told:
+        open_run(tmp_path / "other")
+    assert told.value.code == "not-a-run"
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "anything.csv", "train.log", "log.jsonl.gz"])
+def test_a_folder_in_which_one_log_lies_is_that_run_and_of_several_each_is_named(tmp_path: Path, name: str) -> None:
+    rows = "".join(f'{{"step": {at}, "loss": {4 / (at + 1)}}}\n' for at in range(9))
+    if name.endswith(".csv"):
+        rows = "step,loss\n" + "".join(f"{at},{4 / (at + 1)}\n" for at in range(9))
+    (tmp_path / name).write_bytes(gzip.compress(rows.encode()) if name.endswith(".gz") else rows.encode())
+    (tmp_path / "config.yaml").write_text("lr: 0.1\n")
+    run = open_run(tmp_path)
+    assert (run.rows, run.notes["log"], list(run.digests)) == (9, name, [name])
+    (tmp_path / "other.csv").write_text("step,loss\n1,2\n")
+    with pytest.raises(SubjectError, match=f"2 runs: {', '.join(sorted([name, 'other.csv']))}") as told:
         open_run(tmp_path)
-    assert told.value.remedy == "bind one file of it: 'log.csv'"
+    assert (told.value.code, told.value.remedy) == ("several-runs", "bind one of them")
+
+
+def test_a_file_beside_runs_is_none_of_them(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "steps.jsonl").write_text('{"step": 0, "loss": 4.0}\n')
+    (tmp_path / "summary.csv").write_text("run,loss\n1,2\n2,2\n")
+    with pytest.raises(SubjectError, match="2 run directories: a, b"):
+        open_run(tmp_path)

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from weighbridge.cards.card_checks import plugin_checks
@@ -12,27 +13,15 @@ from weighbridge.cards.words import fill
 from weighbridge.cli import brought
 from weighbridge.cli.options import as_json, print_json, tell, verb
 from weighbridge.core import Json, Measurement, Record, __version__, data_path, exists, plain, printable
-from weighbridge.core.data import FOLDERS
+from weighbridge.core.data import FOLDERS, table
 from weighbridge.core.project import local
 from weighbridge.core.pseudonym import key_file
 from weighbridge.evaluation.verification import version_of
 from weighbridge.verifiers import VERIFIERS
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")
-EXTRAS = {
-    "torch": "recorder, forward parity, demo",
-    "remote": "checkpoints by URL",
-    "cluster": "comparing on Dask or Ray",
-    "sign": "signed evidence",
-    "onnxruntime": "forward parity of an ONNX file",
-    "report": "a page of bundles",
-    "trainers": "the callbacks of Transformers, Accelerate and Lightning",
-}
-COMPLETIONS = {
-    "bash": (".bashrc", 'eval "$(_WEIGHBRIDGE_COMPLETE=bash_source weighbridge)"'),
-    "zsh": (".zshrc", 'eval "$(_WEIGHBRIDGE_COMPLETE=zsh_source weighbridge)"'),
-    "fish": (".config/fish/config.fish", "_WEIGHBRIDGE_COMPLETE=fish_source weighbridge | source"),
-}
+EXTRAS: Mapping[str, str] = table("cli/doctor")["extras"]
+COMPLETIONS: Mapping[str, tuple[str, str]] = table("cli/doctor")["completions"]  # a file and a line of it, by shell
 
 
 @verb("doctor", "Show what is installed here, and what is missing.", "--json")

@@ -13,7 +13,7 @@ from weighbridge.cli.options import Texts, repeated, settings, tell, verb
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.strict_yaml import flow
-from weighbridge.core import ContractError, SubjectKind, UsageError, bare, data_path, nearest
+from weighbridge.core import ContractError, SubjectError, SubjectKind, UsageError, bare, data_path, nearest
 from weighbridge.core.git import answer
 from weighbridge.core.local_files import is_here, local_path
 from weighbridge.evidence.disk import disk_errors, write_new
@@ -29,18 +29,6 @@ FOR_GIT = {
     Path(".gitattributes"): ("evidence/** -text",),  # evidence is digested byte for byte: no line end may change
     Path(".gitignore"): (".weighbridge/", "reports/", "evidence/ledger/.lock"),
 }
-CONTRACT = """\
-# `weighbridge show {base}` prints the gates that this contract takes over, and
-# `weighbridge show {path} --resolved` what all of it comes to.
-weighbridge: contract/v0
-id: {id}  # keep it: statuses and evidence are filed under it
-version: 1.0.0  # raise it with every change
-title: {title}
-owner: me  # who answers for it
-extends: {base}
-{params}# To tighten a gate, name its id and the new limit; to add one, copy what `weighbridge explain KIND` ends with:
-# gates: [{{id: {gate}, max_age: 30d}}]
-"""
 PURPOSE = """What to check: a converted checkpoint (import), a training run, two ways of running one model (parity), or
 imports and runs together (project)."""
 GOOD_RUN = "A good run: take over its device and its step, and give its median step half as much time again."
@@ -76,11 +64,9 @@ def command(purpose: str | None, *, run: str | None, name: str | None, ci: str |
     named = ((name, one) for name, one in targets.items() if one not in unnamed and "parity" not in parts)
     looked_at += [f"missing {name}: {one} is not there" for name, one in named if local_path(one) and not is_here(one)]
     if run is not None or ("run" in parts and is_here(targets["run"])):
-        from weighbridge.evaluation.inspection import contract_of
-
-        fits, stated = contract_of(targets["run"])
+        fits, stated, said = _fitting(targets["run"], may_guess=run is None)
         loaded[name or "run"] = load_contract(f"{BUILTIN}{fits}")
-        looked_at.append(f"read    run: builtin:{fits} fits it")
+        looked_at.append(said)
     if "import" in parts and is_here(targets["source"]) and is_here(targets["import"]):
         from weighbridge.evaluation.import_comparison import stated_policy
 
@@ -102,6 +88,22 @@ def command(purpose: str | None, *, run: str | None, name: str | None, ci: str |
     done = [*looked_at, *_write(files), *_append()]
     done += [f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below"] if unnamed else []
     tell([*done, f"next: {verify}"], whole=True)
+
+
+def _fitting(run: str, *, may_guess: bool) -> tuple[str, dict[str, str], str]:
+    """Return the contract for a run, its parameters, and how they were found; of a log without a step, by a guess."""
+    from weighbridge.evaluation.inspection import LOGGED, RECORDED, contract_of
+    from weighbridge.run_logs.json_log import is_run
+    from weighbridge.run_logs.log_file import NO_STEP
+
+    try:
+        fits, stated = contract_of(run)
+    except SubjectError as lacks:
+        if not may_guess or lacks.code not in NO_STEP:
+            raise
+        fits = RECORDED if is_run(Path(run)) else LOGGED
+        return fits, {}, f"guessed run: {lacks.what}, so builtin:{fits} is a guess"
+    return fits, stated, f"read    run: builtin:{fits} fits it"
 
 
 def _demand_place(parts: Sequence[str], name: str | None, ci: str | None) -> None:
@@ -160,7 +162,8 @@ def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> 
     given = "".join(f"{line}\n" for line in ["params:", *lines] if lines)
     title, gate = flow(base.contract.title), base.contract.gates[0].id
     where = {"base": f"{BUILTIN}{base.path.stem}", "path": f"contracts/{name}.yaml"}
-    return CONTRACT.format(**where, id=name, title=title, params=given, gate=gate)
+    template = (data_path("templates") / "contract.txt").read_text("utf-8")
+    return template.format(**where, id=name, title=title, params=given, gate=gate)
 
 
 def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets: Mapping[str, str]) -> str:

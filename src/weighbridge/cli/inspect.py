@@ -25,7 +25,7 @@ STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at
 HEALTH = "checkpoint-health"
 LINES, RUN_LINES = 12, 20  # of one checkpoint; of the columns of a run
 IMPLAUSIBLE, FEW = "implausible", "looks wrong where more than half of the elements are so"
-NOT_FINITE, UNTOLD = ("not-finite", "non-finite", "non-finite-beside"), ("several-runs", "no-rows")
+NOT_FINITE, UNTOLD = ("not-finite", "non-finite", "non-finite-beside"), ("several-runs", "no-rows", "unknown-format")
 EMPTY, UNREAD = "there is no tensor, so nothing was looked at", "the values, which --headers leaves unread"
 WIDEST = 34  # columns for a name, from which on those behind it move
 TABLE = f"{{column}} {'samples':>7} {'missing':>7} {'min':>12} {'max':>12}  basis"
@@ -259,13 +259,16 @@ def _ended(seen: Sequence[tuple[inspection.Part, Seen]], nothing: str = "nothing
     read = [(part.found, bool(wrong) and wrong[0] in mine) for part, (_, mine) in seen if part.found]
     found = max(read, key=lambda one: one[1])[0] if read else None  # the part of what is worst, else the first
     run = found is not None and found.judged is not None
-    kind = ("training-run" if found and "pid" in found.facts else "training-log") if run else HEALTH
+    kind = (inspection.RECORDED if found and "pid" in found.facts else inspection.LOGGED) if run else HEALTH
     target = (whole if run else "") or (found.target if found else seen[0][0].target)
     subject = f"{'run' if run else 'checkpoint'}={shlex.quote(target)}"
     labels = found.report.labels if found and found.report else {}
     decided = not labels or (labels["decided"] and "needed_percent" not in labels)  # else that gate is BLOCKED
-    only = "" if decided or kind != HEALTH or wrong else " --gate GATE-HEALTH-001"
-    yield f"  next               weighbridge verify builtin:{kind} --subject {printable(subject)}{only}"
+    more = "" if decided or kind != HEALTH or wrong else " --gate GATE-HEALTH-001"
+    asked = found.facts.get("requested_device") if found and kind == inspection.RECORDED else None
+    if isinstance(asked, Mapping):
+        more = f" --param device={printable(shlex.quote(str(asked['value'])))}"  # what resolved otherwise FAILs by it
+    yield f"  next               weighbridge verify builtin:{kind} --subject {printable(subject)}{more}"
 
 
 def _part(part: inspection.Part) -> str:

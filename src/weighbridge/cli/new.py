@@ -1,6 +1,7 @@
 """`weighbridge new`: write the files of a gate kind or a verifier into a checkout; tests fail until they are filled."""
 
 import keyword
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import click
 
 from weighbridge.cli.options import tell, verb, verbs
-from weighbridge.core import UsageError, data_path
+from weighbridge.core import UsageError, data_path, exists
 from weighbridge.gates import KINDS
 
 LONGEST = 40  # characters of a name: longer ones break the lines of the templates otherwise
@@ -49,8 +50,8 @@ def kind(name: str) -> None:
 def plugin(name: str) -> None:
     """Write the folder NAME (in kebab-case): a package that brings the rule NAME, with its card and entry point."""
     module, root = _module(name), data_path("templates").parent
-    if Path(name).exists() or name in KINDS:
-        what = "weighbridge brings a kind of that name" if name in KINDS else "this is there already"
+    if Path(name).exists() or name in KINDS:  # a plug-in that was written here and installed is both
+        what = "this folder is there already" if Path(name).exists() else "there is a kind of that name already"
         raise UsageError("name-taken", what, where=name, remedy="take another name")
     words = {"new-kind": name, "new_kind": module}
     files = {"pyproject.toml": "plugin.toml", f"{module}/rule.py": "rule.py", f"{module}/{name}.yaml": "rule.yaml"}
@@ -59,10 +60,10 @@ def plugin(name: str) -> None:
     _write(Path(), texts | {Path(name, module, "__init__.py"): f'"""The rule {name}."""\n'}, name, PLUGIN)
 
 
-def _module(name: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
-        remedy = f"write kebab-case, as in still-falling; at most {LONGEST} characters"
-        raise UsageError("name-form", f"{name!r} is no name of a kind", remedy=remedy)
+def _module(name: str, what: str = "kind", form: str = "kebab-case, as in still-falling", joint: str = "-") -> str:
+    if not re.fullmatch(rf"[a-z][a-z0-9]*({joint}[a-z0-9]+)*", name) or len(name) > LONGEST:
+        remedy = f"write {form}; at most {LONGEST} characters"
+        raise UsageError("name-form", f"{name!r} is no name of a {what}", remedy=remedy)
     if keyword.iskeyword(name):
         raise UsageError("name-taken", f"{name!r} is a word of Python", remedy="take another name")
     return name.replace("-", "_")
@@ -86,10 +87,7 @@ def _write_kind(name: str, template: str, page: str) -> None:
 @click.option("--of", **OF, help="What it measures: each column of a run, or each tensor of a checkpoint.")
 def verifier(quantity: str, of: str) -> None:
     """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
-    snake = re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity)
-    if not snake or len(quantity) > LONGEST or keyword.iskeyword(quantity):
-        remedy = f"write snake_case, as in expert_load; at most {LONGEST} characters"
-        raise UsageError("name-form", f"{quantity!r} is no name of a quantity", remedy=remedy)
+    _module(quantity, "quantity", "snake_case, as in expert_load", "_")
     root, row = _checkout(), quantity.title().replace("_", "")
     _require_free(root, quantity, Path("verifiers", f"{quantity}.yaml"))
     words = {"new_quantity": quantity, "NewQuantity": row}
@@ -116,6 +114,8 @@ def _checkout() -> Path:
     for folder in (here, *here.parents):
         if (folder / PACKAGE / "gates" / "__init__.py").is_file() and (folder / "templates").is_dir():
             return folder
+        if exists(folder / ".git"):  # what lies around another repository is none of its
+            break
     what = "there is no checkout of weighbridge here, and an installed one is not written to"
     raise UsageError("no-checkout", what, where=str(here), remedy="type it in a clone, or copy examples/plugin")
 
@@ -146,6 +146,6 @@ def _listed(text: str, pattern: str, name: str, line: str) -> str:
 def _write(root: Path, files: Mapping[Path, str], name: str, page: str) -> None:
     done = []
     for path, text in files.items():
-        done.append(f"{'changed' if (root / path).exists() else 'written'} {path}")
+        done.append(f"{'changed' if (root / path).exists() else 'written'} {os.path.relpath(root / path)}")
         (root / path).write_text(text, "utf-8")
     tell([*done, f"next: {(PLUGIN if page == PLUGIN else NEXT).format(name=name, page=page)}"], whole=True)

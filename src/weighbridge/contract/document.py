@@ -71,6 +71,7 @@ class SubjectDocument:
     for_each: Annotated[str, Doc("glob, relative to this file: every file that it finds is an instance")] = ""
 
 
+WORDS = r"[\s\S]*\S[\s\S]*"  # none of them being an empty title
 WHEN = Doc("facts of the subjects that the gate is meant for; of others it is NOT_APPLICABLE")
 WHERE = Doc("facts of the subject that must hold, or the gate is BLOCKED")
 REQUIRES = Doc(
@@ -96,7 +97,7 @@ class GateDocument:
     """One promise."""
 
     id: Annotated[str, Doc("name of this gate for ever", pattern=GATE_ID, form="letters, digits and single -, _ or .")]
-    title: Annotated[str, Doc("the promise in one sentence")]
+    title: Annotated[str, Doc("the promise in one sentence", pattern=WORDS, form="one sentence")]
     why: Annotated[str, Doc("what went wrong, or would")] = ""
     kind: Annotated[str, Doc("gate kind")]
     subjects: Annotated[Mapping[str, str], Doc("role to the name of a subject")]
@@ -125,7 +126,7 @@ class ContractDocument:
     weighbridge: Annotated[str, Doc("format of this file", choices=(FORMAT,))]
     id: Annotated[str, Doc("name of this contract", pattern=KEBAB, form="lower-case words joined by hyphens")]
     version: Annotated[str, Doc("version of this contract", pattern=VERSION, form="three numbers, such as 1.0.0")]
-    title: Annotated[str, Doc("what it promises, in one sentence")]
+    title: Annotated[str, Doc("what it promises, in one sentence", pattern=WORDS, form="one sentence")]
     owner: Annotated[str, Doc("who answers for it")]
     extends: Annotated[str, Doc("a contract that this one tightens: a path beside it, or builtin:NAME")] = ""
     params: Annotated[Mapping[str, ParamDocument], PARAMS] = field(default_factory=dict)

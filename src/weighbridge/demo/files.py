@@ -51,7 +51,7 @@ def write(folder: Path) -> None:
         (folder / name / "trainer_state.json").write_text(json.dumps(state, indent=1))
     logs = folder / "lightning_logs" / "version_0"
     logs.mkdir(parents=True)
-    rows = (f"{one['epoch']},{one['step']},{'nan' if one['step'] > LOST else one['loss']}" for one in _history(0))
+    rows = (f"{one['epoch']},{one['step']},{'nan' if one['step'] >= LOST else one['loss']}" for one in _history(0))
     (logs / "metrics.csv").write_text("\n".join(("epoch,step,train_loss", *rows, "")))
 
 

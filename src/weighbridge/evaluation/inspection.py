@@ -30,7 +30,7 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
-from weighbridge.run_logs.formats.framework_folder import checkpoints_in, log_in
+from weighbridge.run_logs.formats.framework_folder import SAVED, SETTINGS, checkpoints_in, log_in, version_in
 from weighbridge.run_logs.json_log import is_run, runs_inside
 from weighbridge.storage.mapped_file import is_open_folder
 from weighbridge.storage.readable import METADATA
@@ -49,7 +49,7 @@ Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without o
 LOSS, LAST = "loss", 10  # of so many steps of both, a tenth is the end
 JUDGED_BY, ALIKE = ("val_loss", LOSS), 0.05  # nearer ones may be two seeds of one training
 MODELS = ("*.safetensors", "*.gguf", "pytorch_model*.bin")  # a Trainer's own; its optimizer.pt is none
-LOG, MODEL, SETTINGS, SHOWN = "log", "model", "hparams.yaml", 6
+LOG, MODEL, SHOWN = "log", "model", 6
 SETTING = re.compile(r"(?m)^(\w+): ([^\s!&*{\[|>].*)$")  # of one plain value
 
 
@@ -260,14 +260,13 @@ def parts_of(target: str) -> list[tuple[str, Path]]:
     if (path := _of_a_framework(target)) is None:
         return []
     try:
-        log = log_in(path)
+        log = log_in(path) or (path if recognition.is_log(path) else None)
     except SubjectError:
         log = path  # whoever reads it is refused again, and says so
-    home = log.parent if log is not None and log != path else path
+    home = log.parent if log not in (None, path) else version_in(path) or path
     settings = [home / SETTINGS] if log is not None and exists(home / SETTINGS) else []
     trained = [path] if any(next(path.glob(ending), None) for ending in MODELS) else []
-    below = home / "checkpoints"
-    saved = [*checkpoints_in(path), *(sorted(below.glob("*.ckpt")) if is_open_folder(below) else ())]
+    saved = [*checkpoints_in(path), *(sorted(home.glob(SAVED)) if is_open_folder(home / "checkpoints") else ())]
     found = [*([log] if log is not None else []), *settings, *trained, *saved]
     named = [(MODEL if one in trained else one.relative_to(path).as_posix(), one) for one in found]
     named = [(LOG if one == log == path else name, one) for name, one in named]

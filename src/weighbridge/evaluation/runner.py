@@ -17,6 +17,7 @@ from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.evidence.statement import SubjectFiles
 from weighbridge.judging.judging import judge_contract
 from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_request, lacking_here
+from weighbridge.run_logs.log_file import NO_STEP
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.storage.readable import sha256
@@ -215,7 +216,9 @@ class EvaluationSession:
         except SubjectError as error:
             show_traceback(error.__cause__)
             why = f"{error.where}: {error.what}".removeprefix(": ")
-            return model.Faulted(code=error.code, why=why, remedy=error.remedy)
+            runs = all(one.kind is model.SubjectKind.RUN for one in found(item.subjects, self.bound, item.instance))
+            made = model.Unmeasured if runs and error.code in NO_STEP else model.Faulted  # missing data is no fault
+            return made(code=error.code, why=why, remedy=error.remedy)
         except (KeyboardInterrupt, PluginError):
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed

@@ -12,7 +12,7 @@ from typing import Any
 from weighbridge.core import Fields, Json, SubjectError, WeighbridgeError, exists, is_file, is_folder, quoted
 from weighbridge.core.canonical import loads, sha256, unique
 from weighbridge.run_logs.book import moment_of
-from weighbridge.run_logs.log_file import Batch, bad_line, batches, decoded, no_rows, read_whole, several_runs
+from weighbridge.run_logs.log_file import NO_STEP, Batch, bad_line, batches, decoded, no_rows, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Cells, Log, TableBuilder
 from weighbridge.run_logs.run_end import run_end
 
@@ -31,7 +31,6 @@ COUNTED = 64  # characters are counted for lines in the time that one is parsed
 # What the Trainer of Transformers writes; its default puts the mean of the other losses in the place of a NaN.
 TRAINER = "trainer_state.json"
 REGULAR = 3  # rows: fewer, and the interval that was asked for says why
-TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".log")  # that a log may lie in
 TRAINER_STATE = {"log_history", "global_step", "max_steps"}
 TRAINER_FILTERED = frozenset({"loss", "train_loss"})
 CONFIG, OVER_ALL_WORDS = "config.json", ("ForCausalLM", "LMHeadModel")  # whose loss is that of the next word
@@ -105,10 +104,8 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
             if len(runs) == 1:
                 what, remedy = f"a folder with one run in it, {runs[0]}", f"bind {path / runs[0]}"
             raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
-        files = [one.name for one in sorted(path.glob("*")) if one.suffix in TEXTS][:SHOWN]
-        remedy = "bind a run directory that a recorder wrote, or a log file"
-        remedy = f"bind one file of it: {', '.join(map(quoted, files))}" if files else remedy
         what = f"a directory without {STEPS}, trainer_state.json or metrics.csv"
+        remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
     if beside := [name for name in runs_inside(path) if RANK.fullmatch(name)]:
         raise several_runs(path, [STEPS, *beside], "bind one of them, or move the ranks into a folder of their own")
@@ -116,7 +113,7 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
     try:
         log = read_jsonl(path / STEPS, digests)
     except SubjectError as problem:
-        if not may_be_empty or problem.code not in ("empty-file", "no-rows"):
+        if not may_be_empty or problem.code not in NO_STEP:
             raise
         digests[STEPS] = sha256((path / STEPS).read_bytes())
         log = Log(0, {})
@@ -290,7 +287,9 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
     facts |= _vocabulary(path.parent / CONFIG, digests) if trainer and is_file(path.parent / CONFIG) else {}
-    filtered = TRAINER_FILTERED if trainer else frozenset()
+    losses = [table.columns[name] for name in TRAINER_FILTERED & table.columns.keys()]
+    shown = not all(math.isfinite(loss) for cells in losses for loss in cells.numbers())  # then nothing was filtered
+    filtered = TRAINER_FILTERED if trainer and not shown else frozenset()
     return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
 
 

@@ -19,6 +19,7 @@ MAX_LINE = 1 << 20
 MAX_WHOLE = 64 << 20  # a JSON report is kept in memory; a longer log is JSONL
 MAX_UNPACKED = 8 << 30
 SHOWN = 12  # names in a message
+NO_STEP = "no-rows", "empty-file"  # what is said of a log in which no step stands
 GZIP = b"\x1f\x8b\x08"
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 

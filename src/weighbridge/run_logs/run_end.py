@@ -5,18 +5,13 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from weighbridge.core import Basis, Fields, dataclass
+from weighbridge.core import Basis, Fields, data, dataclass
 from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.quantities.facts import ENDS
 
 ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = ENDS
 # What reports call it (`status`, `state`), in lower case.
-STATUS = {
-    **dict.fromkeys(("completed", "complete", "finished", "success", "succeeded", "done", "ok"), ENDED),
-    **dict.fromkeys(("aborted", "failed", "failure", "error", "crashed", "diverged"), RAISED),
-    **dict.fromkeys(("killed", "cancelled", "preempted"), KILLED),
-    **dict.fromkeys(("running", "started"), GOING),
-}
+STATUS = {said: ended for ended, words in data.table("run_logs/statuses").items() for said in words}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from weighbridge.core import SubjectError
+from weighbridge.core import SubjectError, data
 
 DECIMAL = {"kB": 1e3 / 2**20, "KB": 1e3 / 2**20, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}  # in MiB
 SCALES: Mapping[str, Mapping[str, float]] = {
@@ -15,11 +15,7 @@ SCALES: Mapping[str, Mapping[str, float]] = {
 }
 SAME = {unit: f"{kind} {size}" for kind, scale in SCALES.items() for unit, size in scale.items()}  # two spellings
 PROMISED = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
-SUFFIXES = (
-    PROMISED
-    | {"_s": "s", "_sec": "s", "_secs": "s", "_seconds": "s", "_us": "us", "_ns": "ns", "_hours": "h", "_gib": "GiB"}
-    | {"_gb": "GB", "_mb": "MB", "_bytes": "B", "_percent": "%"}
-)
+SUFFIXES: Mapping[str, str] = PROMISED | data.table("run_logs/endings")
 # So many a second, not seconds: `tok_s`, `tokens_per_s`, `it/s`.
 RATE = re.compile(
     r"(.*[_/.])?(tok|toks|tokens?|samples?|it|its|iters?|steps?|imgs?|images?|examples?|seqs?|words?|frames?|t?flops?|per)"

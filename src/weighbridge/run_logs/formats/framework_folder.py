@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
-from weighbridge.core import SubjectError, is_file
+from weighbridge.core import SubjectError, exists, is_file
 from weighbridge.run_logs.json_log import TRAINER, read_report
 from weighbridge.run_logs.log_file import several_runs
 
-LIGHTNING = "metrics.csv"
+LIGHTNING, SETTINGS, SAVED = "metrics.csv", "hparams.yaml", "checkpoints/*.ckpt"
+VERSION = re.compile(r"version_\d+")
 CHECKPOINT = re.compile(r"checkpoint-(0|[1-9][0-9]{0,11})")
 
 
@@ -35,6 +36,19 @@ def log_in(path: Path) -> Path | None:
     if len(versions) > 1:
         raise several_runs(path, [str(one.relative_to(path)) for one in versions])
     return next(filter(is_file, [path / LIGHTNING, *versions]), None)
+
+
+def version_in(path: Path) -> Path | None:
+    """Return the one version of Lightning's that a folder is or holds, whatever it logged to; refuse two."""
+    versions = [one for one in (path, *path.glob("version_*"), *path.glob("*/version_*")) if _is_version(one)]
+    if len(versions) > 1:
+        raise several_runs(path, [str(one.relative_to(path)) for one in versions])
+    return next(iter(versions), None)
+
+
+def _is_version(folder: Path) -> bool:
+    name = VERSION.fullmatch(folder.absolute().name)
+    return sum(map(bool, (name, exists(folder / SETTINGS), next(folder.glob(SAVED), None)))) > 1  # one may be chance
 
 
 def _ends(state: Path) -> int:

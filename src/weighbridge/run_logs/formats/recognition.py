@@ -9,17 +9,17 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from weighbridge.core import SubjectError, WeighbridgeError, exists, is_folder
+from weighbridge.core import SubjectError, WeighbridgeError, exists, is_file, is_folder
 from weighbridge.core.plugins import Brought
 from weighbridge.run_logs.formats import console, trackio_database
 from weighbridge.run_logs.formats.csv_log import read_csv
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
 from weighbridge.run_logs.formats.epoch_folder import read_epochs
-from weighbridge.run_logs.formats.framework_folder import log_in
+from weighbridge.run_logs.formats.framework_folder import log_in, version_in
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
 from weighbridge.run_logs.formats.record_files import SIGN, event_files, is_events, read_events, read_wandb
-from weighbridge.run_logs.json_log import HEAD, STEPS, read_attempts, read_jsonl, read_report
+from weighbridge.run_logs.json_log import HEAD, STEPS, is_run, read_attempts, read_jsonl, read_report, runs_inside
 from weighbridge.run_logs.log_file import GZIP, UTF_16, bad_line, batches, open_regular, several_runs, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
 from weighbridge.storage.mapped_file import is_open_folder
@@ -27,8 +27,10 @@ from weighbridge.storage.mapped_file import is_open_folder
 Read: TypeAlias = Callable[[Path, dict[str, str]], Log]
 SUFFIXES: Mapping[str, Read] = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
 BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(ending[1:] for ending in SUFFIXES), "json"])
+EVERY_STEP = "train with log_every_n_steps=1 (it is 50 by default), and self.log the loss"
 TELL = "tell whoever wrote that reader"
 LOOKED_AT = 1 << 16
+TEXTS = (*SUFFIXES, ".log")  # that a log may lie in, whatever its name
 WEIGHTS = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".onnx", ".npz", ".distcp", ".h5", ".apr")
 ELSEWHERE = dict.fromkeys(WEIGHTS, "bind a checkpoint as one, or look at it with weighbridge inspect")
 ELSEWHERE |= dict.fromkeys((".yaml", ".yml"), "check a contract with weighbridge lint; verify takes it first")
@@ -48,7 +50,7 @@ def read_log(path: Path, digests: dict[str, str], lines: str = "") -> Log:
     if lines:
         return console.read_lines(path, digests, lines)
     if is_open_folder(path):
-        of_folder, at = reader_inside(path) or (read_attempts, path)
+        of_folder, at = reader_inside(path) or reader_of_rest(path) or (read_attempts, path)
         return of_folder(at, digests)
     read = SUFFIXES.get(suffix(path))
     brought = BROUGHT.get(path.suffix[1:]) if read is None and path.suffix not in ("", ".json", ".gz") else None
@@ -77,6 +79,19 @@ def reader_inside(path: Path) -> tuple[Read, Path] | None:
     return (read_epochs, path) if next(path.glob(EPOCHS), None) else None
 
 
+def reader_of_rest(path: Path) -> tuple[Read, Path] | None:
+    """Return what reads the one text in a folder that is no run by its form; refuse several, or Lightning's of none."""
+    if is_run(path) or runs_inside(path):
+        return None
+    texts = sorted(one for one in path.iterdir() if suffix(one) in TEXTS and is_file(one))
+    if len(texts) > 1:
+        raise several_runs(path, [one.name for one in texts])
+    if not texts and (version := version_in(path)) is not None:
+        what = "no step was logged: Lightning wrote no metrics.csv"
+        raise SubjectError("no-rows", what, where=str(version), remedy=EVERY_STEP)
+    return (partial(_read_inside, path), texts[0]) if texts else None
+
+
 def _read_inside(folder: Path, log: Path, digests: dict[str, str]) -> Log:
     """Read the log in a folder, and note which file it is."""
     own: dict[str, str] = {}
@@ -89,7 +104,8 @@ def _read_inside(folder: Path, log: Path, digests: dict[str, str]) -> Log:
 def is_log(path: Path) -> bool:
     """Return whether a folder, or a file that is no text, is what a run was logged to, and no checkpoint."""
     if is_folder(path):
-        return reader_inside(path) is not None and not any(one.name.endswith(WEIGHTS) for one in path.iterdir())
+        weights = any(one.name.endswith(WEIGHTS) for one in path.iterdir())
+        return not weights and (reader_inside(path) or reader_of_rest(path)) is not None
     with open_regular(path) as file:
         head = file.read(LOOKED_AT)
     if head.startswith(GZIP):
