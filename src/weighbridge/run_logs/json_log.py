@@ -293,15 +293,15 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
 
 
-def _vocabulary(config: Path, digests: dict[str, str]) -> Fields:
+def _vocabulary(config: Path, digests: dict[str, str]) -> dict[str, int]:
     """Return the vocabulary of the model that a Trainer saved beside its state, where its loss is over all of it."""
     try:
         stated = loads(read_whole(config, digests).decode())
     except (ValueError, WeighbridgeError):  # what is wrong with it is said where the model is looked at
         return {}
     words, named = (stated.get("vocab_size"), stated.get("architectures")) if isinstance(stated, dict) else (None, None)
-    known = type(words) is int and isinstance(named, list) and named and str(named[0]).endswith(OVER_ALL_WORDS)
-    return {"vocab": words} if known else {}
+    over_words = isinstance(named, list) and named and str(named[0]).endswith(OVER_ALL_WORDS)
+    return {"vocab": words} if isinstance(words, int) and over_words else {}
 
 
 def _curves(document: Any) -> tuple[str, list[dict[str, Any]]]:
