@@ -53,7 +53,7 @@ LAUNCHES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "a fixed `--master-port`, keys of each life's own": (PORT, {"OWN_KEYS": "1"}),
 }
-STILL_SECONDS = 25.0  # in which a run that does not hang begins or ends a process, or logs a row
+STILL_SECONDS = 60.0  # in which a run that does not hang begins or ends a process, or logs a row
 SHOWN = ("stop", "signal", "gone", "note", "clock", "end")
 
 
