@@ -1,22 +1,25 @@
 """Watch runs that go wrong, and one that goes well: `watching.py [--runs N] [--seconds S] [--only …]`.
 
 Prints of N runs with a NaN, at 20 rows a second, the last row in the log; of other mishaps the exit code and what the
-book says; and what watching 50 rows a second costs, of one process and of two ranks under torchrun, each paired with
-the same trainer alone.
+book says; what watching 50 rows a second costs, of one process and of two ranks under torchrun, each paired with the
+same trainer alone; and how torchrun's restarts of a rank that was killed end, alone and watched in turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,9 +39,21 @@ subjects:
 gates:
   - {id: GATE-LOSS, title: The loss is a number, kind: step-metrics, subjects: {run: run}, with: {required: [loss]}}
 """
+RESTARTED = str(Path(__file__).with_name("restarted.py"))
 WAYS = ((), ("--ignore-term",), ("--detach",), ("--ranks=2",))
 COSTS = {"50 rows a second": TRAINER, "two ranks under torchrun, 50 rows a second each": TORCHRUN}
-PARTS = ("stops", "mishaps", "cost")
+PARTS = ("stops", "mishaps", "cost", "restarts")
+PORT = "--master-port={port}"
+LAUNCHES: dict[str, tuple[str, dict[str, str]]] = {
+    "`--standalone`": ("--standalone", {}),
+    "a fixed `--master-port`": (PORT, {}),
+    "`--standalone`, `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`": (
+        "--standalone",
+        {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+    ),
+    "a fixed `--master-port`, keys of each life's own": (PORT, {"OWN_KEYS": "1"}),
+}
+STILL_SECONDS = 60.0  # in which a run that does not hang begins or ends a process, or logs a row
 SHOWN = ("stop", "signal", "gone", "note", "clock", "end")
 
 
@@ -143,6 +158,39 @@ def cost(folder: Path, seconds: int, name: str, trainer: tuple[str, ...]) -> Non
     print(f"\nMedian: {statistics.median(one[0] for one in pairs):.2%} of a core.")
 
 
+def restarts(folder: Path, runs: int) -> None:
+    print("\n| torchrun, two ranks, one killed once | how | ended well | failed | hung |\n|---|---|---|---|---|")
+    for launch, (name, (option, env)) in enumerate(LAUNCHES.items()):
+        counts = {"alone": Counter[str](), "watched": Counter[str]()}
+        for number, how in itertools.product(range(runs), counts):
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                port = server.getsockname()[1]
+            run = folder / f"restarts-{launch}-{number}-{how}"
+            trainer = (*TORCHRUN[:3], option.format(port=port), "--nproc-per-node=2", "--max-restarts=2", RESTARTED)
+            words = watching(run, trainer=trainer) if how == "watched" else [*trainer, str(run)]
+            counts[how][restarted(words, run, {**os.environ, "OMP_NUM_THREADS": "1", **env})] += 1
+        for how, of in counts.items():
+            print(f"| {name} | {how} | {of['well']} | {of['failed']} | {of['hung']} |", flush=True)
+
+
+def restarted(words: list[str], run: Path, env: dict[str, str]) -> str:
+    """Return how it ended: well, failed, or hung, so that it had to be ended."""
+    started = subprocess.Popen(words, cwd=run.parent, env=env, stdout=-3, stderr=-3)
+    seen, since = None, time.monotonic()
+    while started.poll() is None and time.monotonic() - since < STILL_SECONDS:
+        time.sleep(0.5)
+        now = {one.key for one in descendants(started.pid)}, sum(one.stat().st_size for one in run.rglob("*.jsonl"))
+        seen, since = now, since if now == seen else time.monotonic()
+    if started.poll() is not None:
+        return "failed" if started.returncode else "well"
+    for one in [*descendants(started.pid)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGKILL)
+    started.kill()
+    started.wait()
+    return "hung"
+
+
 def used(pids: list[int]) -> float:
     return sum(one.cpu_s for pid in pids if (one := read_process(pid)))
 
@@ -171,6 +219,8 @@ def main() -> None:
             mishaps(Path(name))
         for of, trainer in COSTS.items() if "cost" in asked.only else ():
             cost(Path(name), asked.seconds, of, trainer)
+        if "restarts" in asked.only:
+            restarts(Path(name), asked.runs)
     print(f"\nLoad after: {os.getloadavg()[0]:.1f}.")
 
 

@@ -293,6 +293,17 @@ def test_a_run_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
     assert of.look(99.0) is None
 
 
+def test_a_run_that_an_exception_ended_is_waited_for_as_long_as_something_of_it_is_there(tmp_path: Path) -> None:
+    of = judges(tmp_path, tmp_path / "run", ALIVE)
+    writer = Writer(tmp_path / "run")
+    assert written(of, writer, (row | {"monotonic_s": 500.0 + row["step"]} for row in rows(9))) is None
+    writer.event({"event": "end", "step": 8, "steps": 9, "by": "RuntimeError"})
+    assert of.look(38.0) is None
+    stop = of.look(38.5)  # its launcher began another attempt, which hangs before its first row
+    assert stop is not None
+    assert (stop.gate, stop.code, stop.step) == ("ALIVE", "silent", 8)
+
+
 def test_a_probe_on_another_device_stops_the_run_at_its_event(tmp_path: Path) -> None:
     gates = "- {id: DEVICE, title: d, kind: no-silent-cpu-fallback, subjects: {run: run}, with: {requested: cpu}}"
     of, writer = judges(tmp_path, tmp_path / "run", gates), Writer(tmp_path / "run")

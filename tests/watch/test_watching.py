@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.watch.conftest import PATHS, TRAINER, Watched
+from tests.watch.conftest import PATHS, ROOT, TRAINER, Watched
 
 from weighbridge.core import Origin
 from weighbridge.views.run import open_run
@@ -36,6 +36,7 @@ gates:
     with: {required: [loss]}
     where: {ended: unknown}
 """
+RESTARTED = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2")
 LATE = "  - {id: GATE-SNAPSHOTS, title: s, kind: snapshot-cadence, subjects: {run: run}}\n"
 OVER_FILES = CONTRACT.replace("{kind: run}", "{kind: checkpoint}").replace("step-metrics", "checkpoint-integrity")
 Typed = Callable[..., Watched]
@@ -255,3 +256,20 @@ def test_two_witnesses_of_one_run_are_one_too_many(tmp_path: Path) -> None:
     done = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "another witness writes this book" in done.stderr
     book.close()
+
+
+@pytest.mark.exhaustive
+def test_a_rank_that_was_killed_is_restarted_by_torchrun_and_both_its_lives_are_witnessed(
+    typed: Typed, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "ends.yaml").write_text(CONTRACT.replace("    where: {ended: unknown}\n", ""))
+    launch = (sys.executable, *RESTARTED, ROOT / "benchmarks" / "restarted.py", "run")
+    env = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}  # else the second life may meet the first
+    done = typed("--contract", "ends.yaml", "--", *launch, env=env)
+    assert done.code == 0, done.out + done.err
+    lives = [[len(done.rows(f"rank-{rank}{life}")) for life in ("", "/attempt-2")] for rank in range(2)]
+    assert [life for _, life in lives] == [80, 80]
+    assert lives[1][0] == 41  # the rank that was killed; the other one may have been at its next step
+    assert (done.sealed, done.book[-1]["code"], done.lines("signal")) == (True, 0, [])
+    assert len(done.lines("process")) >= 5  # torchrun and two ranks, twice

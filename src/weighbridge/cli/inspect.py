@@ -110,14 +110,16 @@ def _strict(parts: Sequence[inspection.Part]) -> ExitCode:
     failed = (one for of in found if of.judged for one in of.judged.findings if one.verdict.outcome is Outcome.FAIL)
     if refused or any(failed) or any(one.report and one.report.findings for one in found):
         return ExitCode.FAILED
-    looked = all(part.found is not None and _was_looked_at(part.found) for part in parts if not part.says)
+    alone = len(parts) == 1
+    looked = all(part.found is not None and _was_looked_at(part.found, alone) for part in parts if not part.says)
     return ExitCode.PASSED if looked else ExitCode.BLOCKED
 
 
-def _was_looked_at(found: inspection.Inspection) -> bool:
-    """Return whether a checkpoint's values and a dtype were, or a log's steps and their loss, by its first gate."""
+def _was_looked_at(found: inspection.Inspection, alone: bool) -> bool:
+    """Return whether a checkpoint's values were, and a dtype if it is `alone`, or a log's steps and loss by its gate."""
     if found.judged is None:
-        return bool(found.report and not found.report.unseen and found.report.labels["decided"])
+        report = found.report
+        return bool(report and not report.unseen and (report.labels["decided"] if alone else report.tensors))
     first = [one.verdict.outcome for one in found.judged.findings if one.gate == found.judged.findings[0].gate]
     return all(outcome is Outcome.PASS for outcome in first)
 

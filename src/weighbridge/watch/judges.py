@@ -241,9 +241,9 @@ class Judges:
         return None
 
     def _silent(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch], now_s: float) -> Stop | None:
-        """Return the gate that is broken because no row comes, of a run that has begun, and has not logged its end."""
+        """Return the gate that is broken because no row comes, of a run that has begun, and has not ended well."""
         since, events = now_s - reading.last_row_s, run.logs[-1].events
-        if events and events[-1].get("event") == "end":
+        if events and events[-1].get("event") == "end" and not events[-1].get("by"):  # who failed may be restarted
             return None
         for one in [one for one in mine if since > one.silent_s]:
             finding = one.whole(self._view(run, one))
