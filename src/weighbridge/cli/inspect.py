@@ -116,7 +116,7 @@ def _strict(parts: Sequence[inspection.Part]) -> ExitCode:
 
 
 def _was_looked_at(found: inspection.Inspection, alone: bool) -> bool:
-    """Return whether a checkpoint's values were, and a dtype if it is `alone`, or a log's steps and loss by its gate."""
+    """Return whether a checkpoint was, with a dtype if it is `alone`, or steps and loss of a log by its first gate."""
     if found.judged is None:
         report = found.report
         return bool(report and not report.unseen and (report.labels["decided"] if alone else report.tensors))
