@@ -99,7 +99,7 @@ RULES = (
          own_levers={"the last ones up": more_than("at_most_evaluations")},
          checks=lambda of: (
              [] if of.min_samples > of.at_most_evaluations + 1 else ["min_samples must exceed the patience by two"])),
-    Rule(name="stopped-beyond-noise", version=3, column="val_loss", figure=worse, code="stopped-on-noise",
+    Rule(name="stopped-beyond-noise", version=4, column="val_loss", figure=worse, code="stopped-on-noise",
          must=("above",), bound=2.0, doc="how far the wait lies above the best", levers=("the last down",),
          options=PATIENCE, min_samples=6, guards=OF_EVALUATIONS),
     # Gradients.
