@@ -630,6 +630,7 @@ FORGED: dict[str, Callable[[str], str]] = {  # each a line that no citation hold
     "parts in a comment from prose to prose": replaced(r"(^### Why.*?)(^### Hypo)", r"<!--\n\1\n-->\n\2"),
     "a part that is gone": replaced(r"^### Device\n.*?(?=^### Impact)", ""),
     "a heading that is gone": replaced(r"^### Device\n", ""),
+    "a part elsewhere": replaced(r"(^### Device\n.*?)(^### Impact.*?)(?=^### Hypo)", r"\2\1"),
     "a part twice": replaced(r"^### Device\n", "#### Figures\n\n- measured on ten hosts\n\n### Device\n"),
     "a part in the tally": replaced(
         r"(^### Device\n.*?)(^### Impact)", r"<!-- weighbridge:tally begin\n\1<!-- weighbridge:tally end -->\n\2"
@@ -639,7 +640,6 @@ LEFT: dict[str, Callable[[str], str]] = {
     "nothing": str,
     "spaces at the ends": replaced(ROW, r"\1  "),
     "blank lines": lambda text: text.replace("\n- ", "\n\n- "),
-    "parts in another order": replaced(r"(^### Device\n.*?)(^### Impact.*?)(?=^### Hypo)", r"\2\1"),
     "a comment": replaced(r"^### Device\n", "### Device\n\n<!-- `seen` -->\n"),
     "a part of the author's": replaced(r"^### Device\n", "### Notes\n\nIt was worth it.\n\n### Device\n"),
 }

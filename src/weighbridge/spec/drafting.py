@@ -5,8 +5,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
-from itertools import takewhile, zip_longest
-from operator import eq
+from itertools import zip_longest
 from typing import TypeAlias
 
 from weighbridge.contract.layers import Found
@@ -130,20 +129,17 @@ def changed(section: Section, bundles: Sequence[Bundle], stood: Places, earned: 
     """Draft a section again, and yield each line under its title and WRITTEN that differs, is missing or was added."""
     body = _body("", bundles, cited(bundles, section.about.gates), stood, earned)
     title, *stands = [*units_of(section.body, section.first_line)] or [Unit(section.first_line, "")]
-    _, *given = units_of(body)
-    for head in ("", *WRITTEN):
-        ours = [one for one in given if one.head == head]
-        theirs = [one for one in stands if one.head == (head or title.head)]
-        matcher = SequenceMatcher(a=[one.text for one in ours], b=[one.text for one in theirs])
-        for _, a, b, c, d in (code for code in matcher.get_opcodes() if code[0] != "equal"):
-            none = Unit([title, *theirs[: c + 1]][-1].line, "")
-            for wanted, said in zip_longest(ours[a:b], theirs[c:d], fillvalue=none):
-                alike = len([*takewhile(lambda pair: eq(*pair), zip(wanted.text, said.text, strict=False))])
-                same = 1 + said.text.rfind(" ", 0, alike)
-                gives = f"the bundles give {wanted.text[same:]!r}" if wanted.text else "which no bundle gives"
-                what = f"says {said.text[same:]!r}, {gives}" if said.text else f"lacks {wanted.text!r}"
-                remedy = "draft again, or write it under Claim"
-                yield found(str(section.path), "draft-mismatch", what, remedy, said.line)
+    ours = [one for one in [*units_of(body)][1:] if one.head in ("", *WRITTEN)]
+    theirs = [one for one in stands if one.head in (title.head, *WRITTEN)]
+    matcher = SequenceMatcher(a=[one.text for one in ours], b=[one.text for one in theirs])
+    for _, a, b, c, d in (code for code in matcher.get_opcodes() if code[0] != "equal"):
+        none = Unit([title, *theirs[: c + 1]][-1].line, "")
+        for wanted, said in zip_longest(ours[a:b], theirs[c:d], fillvalue=none):
+            pairs = enumerate(zip(wanted.text, said.text, strict=False))
+            same = 1 + said.text.rfind(" ", 0, next((at for at, (one, other) in pairs if one != other), 0))
+            gives = f"the bundles give {wanted.text[same:]!r}" if wanted.text else "which no bundle gives"
+            what = f"says {said.text[same:]!r}, {gives}" if said.text else f"lacks {wanted.text!r}"
+            yield found(str(section.path), "draft-mismatch", what, "draft again, or write it under Claim", said.line)
 
 
 def _figures(mine: Sequence[Cited]) -> Iterator[str]:

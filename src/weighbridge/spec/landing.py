@@ -104,8 +104,7 @@ def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> Looke
         return Looked(problems=(found(where, problem.code, problem.what, problem.remedy),), counted={})
     due = earned(mine, before, moment(landing.at), then=True)
     named = {str(place): place for place in before if str(place) in landing.discharges}
-    took = frozenset(named.values())
-    looked = _held(here, one, sections, bundles=bundles, before=before, due=took)
+    looked = _held(here, one, sections, bundles=bundles, before=before, due=frozenset(named.values()))
     problems = [*looked.problems]
     for name in landing.discharges:
         entries = here.chains[named[name]].values() if name in named else ()
@@ -244,8 +243,7 @@ def _judged(
     problems += (found(where, one.code, f"may discharge nothing: {at}: {one.what}", one.remedy) for at, one in beside)
     after = discharged(before, places)
     body = re.sub(rf"\n*{TALLY.pattern}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
-    within = replace(draft, body=body)
-    problems += _held(here, within, sections, bundles=bundles, before=before, due=due).problems
+    problems += _held(here, replace(draft, body=body), sections, bundles=bundles, before=before, due=due).problems
     for error in amendments.stale(draft.about.premises, here.bundles, where, run_commands=run_commands):
         problems.append(found(where, error.code, error.what, error.remedy))
     landing = Landing(
@@ -274,8 +272,7 @@ def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
         if AUTHOR in line:
             what, at = "has a place that is left to the author", draft.first_line + index
             yield found(where, "unfilled", what, "fill it and delete its line", at)
-    shown = bool(about.evidence)
-    needs = {"correction": bool(takes_back), "editorial": not (about.gates or shown), "record": shown}
+    needs = {"correction": takes_back, "editorial": not (about.gates or about.evidence), "record": about.evidence}
     if not needs[about.kind] or (takes_back and about.kind != "correction"):
         what = f"is of the kind {about.kind}, which its refutes, supersedes, gates and evidence contradict"
         yield found(where, "front-matter", what, "a correction takes sections back, an editorial has no evidence")

@@ -19,9 +19,8 @@ QUOTE, FENCED = "<!-- weighbridge:quote -->", "```"
 FENCE = r"^[ \t]*(?P<fence>(?P<mark>[`~])(?P=mark){2,})(?!(?<=`)[^`\n]*`)"
 # Whichever begins first: a fence may show a comment, and within a line `<!--` may be code.
 SPANS = re.compile(
-    rf"(?P<kept>{FENCE}.*?(?:\n[ \t]*(?P=fence)(?P=mark)*[ \t]*$|\Z)|^[ \t]*{QUOTE})|{TALLY.pattern}"
-    "|^[ \t]*<!--.*?-->|<!--(?:(?!<!--)[^`])*?-->",
-    re.MULTILINE | re.DOTALL,
+    rf"(?ms)(?P<kept>{FENCE}.*?(?:\n[ \t]*(?P=fence)(?P=mark)*[ \t]*$|\Z)|^[ \t]*{QUOTE})|{TALLY.pattern}"
+    "|^[ \t]*<!--.*?-->|<!--(?:(?!<!--)[^`])*?-->"
 )
 LOOK_ALIKE = str.maketrans("АВЕЗІЈКМНОРЅТУХаеорсухіѕјСΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABE3IJKMHOPSTYXaeopcyxisjCABEZHIKMNOPTYX")
 
@@ -105,10 +104,8 @@ def units_of(text: str, line: int = 1) -> Iterator[Unit]:
             head = folded(row).strip("#*_`:. ") if row.startswith("#") else head
             begun = begun if joined else at
             joined.append(row)
-        if fence:
-            fence = "" if row.startswith(fence) and not row.strip(fence[0]) else fence
-        elif opened:
-            fence = opened["fence"]
+        ends = fence and row.startswith(fence) and not row.strip(fence[0])
+        fence = "" if ends else fence or (opened["fence"] if opened else "")
 
 
 @cache

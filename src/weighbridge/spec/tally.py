@@ -110,17 +110,14 @@ def block(found: Mapping[LedgerPlace, Stood]) -> str:
     return "\n".join((*lines, END, ""))
 
 
-Members = list[tuple[LedgerPlace, Stood]]
-
-
-def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
-    """Return the places of each criterion's gates at a time; one that a gate outside the ledger binds is left out."""
+def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, list[tuple[str, Stood]]]:
+    """Return where each criterion's gates stand at a time; one that a gate outside the ledger binds is left out."""
     names = {place.contract for place in stood}
     contracts = [contract for name in sorted(names) if (contract := _newest(name, bundles, at))]
-    found, nowhere = dict[str, Members](), set[str]()
+    found, nowhere = dict[str, list[tuple[str, Stood]]](), set[str]()
     for contract in contracts:
         for gate in contract.gates:
-            mine = [(key, one) for key, one in stood.items() if (key.contract, key.gate) == (contract.id, gate.id)]
+            mine = [(of.instance, one) for of, one in stood.items() if (of.contract, of.gate) == (contract.id, gate.id)]
             for name in gate.binds:
                 found.setdefault(name, []).extend(mine)
             nowhere |= set(gate.binds) if not mine else set()
