@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from weighbridge.ledger.audit import check
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, fold
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
-from weighbridge.spec.amendments import Amendment, landed, written
+from weighbridge.spec.amendments import landed
+from weighbridge.spec.drafting import AuthorNotes, draft
 from weighbridge.spec.landing import Here, check_spec, land
+from weighbridge.spec.tally import history
 
 EVIDENCE, SPEC = Path("evidence"), Path("spec")
 LEDGER = Ledger(EVIDENCE / "ledger")
@@ -71,12 +74,11 @@ def _whole_ledger() -> bool:
 def _landable() -> None:
     bundle = sealed(EVIDENCE)
     recorded(LEDGER, bundle)
-    about = Amendment(
-        id="A-20260426-holds", title="It holds", author="Ada", kind="record",
-        gates=(PLACE.gate,), evidence=(bundle.id[:12],),
-    )  # fmt: skip
     DRAFT.parent.mkdir(parents=True)
-    DRAFT.write_text(written(about, f"## It holds\n\nIt is `PASS` [ev:{bundle.id[:12]}#/findings/0/outcome].\n"))
+    notes = AuthorNotes(at=NOW, title="It holds", author="Ada")
+    text = draft([bundle], [PLACE.gate], notes, history(LEDGER.chains()), frozenset({PLACE}))
+    # Its premises name a contract that is not written here.
+    DRAFT.write_text(re.sub(r"^premises:\n(?:- .*\n)+|^<!-- author:.*\n", "", text, flags=re.MULTILINE))
 
 
 def _here() -> Here:

@@ -23,7 +23,7 @@ from weighbridge.ledger.fold import (
 )
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.claims import look
-from weighbridge.spec.drafting import WRITTEN, AuthorNotes, draft
+from weighbridge.spec.drafting import TABLES, WRITTEN, AuthorNotes, draft
 from weighbridge.spec.reading import Known, Looked
 from weighbridge.spec.tally import Stood
 
@@ -132,7 +132,7 @@ def test_a_number_that_is_neither_cited_nor_a_figure_is_a_problem_at_its_own_lin
 def test_a_number_in_a_fence_is_one_of_the_author_until_it_landed(
     known: tuple[Known, dict[str, str]], claim: str, frozen: bool
 ) -> None:
-    draft = replace(known[0], frozen=frozen), known[1]
+    draft = replace(known[0], frozen=frozen, gates=("GATE-B",)), known[1]
     assert wrong_in_section(claim, draft) == ([] if frozen else [(7, "uncited")])
     assert wrong_in_section(claim, draft, head="### Command") == []
 
@@ -192,7 +192,8 @@ def test_a_claim_whose_numbers_are_figures_is_no_problem(known: tuple[Known, dic
 
 def test_only_what_was_drafted_may_hold_numbers_without_a_citation(tmp_path: Path) -> None:
     text = draft([sealed(tmp_path)], ["GATE-IMPORT-001"], AuthorNotes(at=NOW), {}, frozenset())
-    assert {head.removeprefix("### ") for head in re.findall("^### .*", text, re.MULTILINE)} == {"Claim", *WRITTEN}
+    heads = {head.removeprefix("### ") for head in re.findall("^### .*", text, re.MULTILINE)}
+    assert heads == {"Claim", *TABLES, *WRITTEN}
 
 
 def test_seven_of_ninety_nine_gates_is_another_number_of_gates(known: tuple[Known, dict[str, str]]) -> None:

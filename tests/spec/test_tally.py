@@ -9,11 +9,15 @@ from tests.ledgers import PLACE, recorded, sealed
 from weighbridge.core.errors import AmendmentError
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerPlace, Standing
 from weighbridge.ledger.store import Ledger
-from weighbridge.spec.tally import block, discharged, history, markdown, tally
+from weighbridge.spec.tally import Stood, block, discharged, history, tally
 
 
 def place(gate: str, instance: str = "default") -> LedgerPlace:
     return LedgerPlace(contract="c", gate=gate, instance=instance)
+
+
+def stood(found: dict[LedgerPlace, Standing]) -> dict[LedgerPlace, Stood]:
+    return {place: Stood(standing=standing, past=frozenset()) for place, standing in found.items()}
 
 
 FOUND = {
@@ -38,7 +42,7 @@ def test_a_gate_counts_once_where_its_lowest_instance_stands() -> None:
 
 
 def test_a_tally_is_a_block_that_adds_up() -> None:
-    lines = markdown(tally(FOUND)).splitlines()
+    lines = block(stood(FOUND)).splitlines()
     assert lines[0].startswith("<!-- weighbridge:tally begin heads=")
     assert lines[1:10] == [
         "| status | gates |",
@@ -58,7 +62,7 @@ def test_a_tally_is_a_block_that_adds_up() -> None:
 
 def test_what_is_retired_is_no_gate_that_may_be_discharged() -> None:
     more = {place("G-5"): Standing(status=DISCHARGED), place("G-6"): Standing(status=RETIRED)}
-    lines = markdown(tally(FOUND | more)).splitlines()
+    lines = block(stood(FOUND | more)).splitlines()
     assert "Discharged: 1 of 5 gates that are not RETIRED (20%)." in lines
     assert "| RETIRED | 1 of 6 |" in lines
 

@@ -95,7 +95,7 @@ class Section:
     @property
     def first_line(self) -> int:
         """Return the line of the file on which the body begins."""
-        return 1 + self.text[: len(self.text) - len(self.body)].count("\n")
+        return 3 + self.text.partition("\n---\n")[0].count("\n")
 
 
 def section_of(path: Path) -> Section:

@@ -17,7 +17,7 @@ from weighbridge.evidence.review import State, rederivation
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
 from weighbridge.spec.citations import NUMBER, Bundles, Citation, agrees, citations, computed, resolve
-from weighbridge.spec.drafting import HEADS, WRITTEN
+from weighbridge.spec.drafting import HEADS, TABLES, WRITTEN
 from weighbridge.spec.reading import Known, Looked, Text, Unit, folded, found, units_of
 from weighbridge.spec.statements import FORMS, GATE, NUMERALS, form, outcomes, statements
 from weighbridge.spec.tally import block
@@ -203,7 +203,7 @@ def _uncited(text: Text) -> Iterator[Found]:
     known = {(one.text.replace(",", ""), one.unit) for unit in text.units for one in citations(unit.text)}
     for unit in (*text.units, *text.fenced):
         found = citations(unit.text)
-        own = bool(unit.head) and unit.head.strip("# ") not in WRITTEN
+        own = bool(unit.head) and unit.head not in (TABLES + WRITTEN if text.known.gates else TABLES)
         names = ("logarithm", "sum", "held", *(() if own else ("code",)))
         spans = [one.span for one in found]
         spans += [match.span() for name in names for match in FORMS[name].finditer(unit.text)]
@@ -240,7 +240,7 @@ def tables(units: Iterable[Unit]) -> tuple[list[HypothesisRow], dict[int, list[s
     head, hypotheses, experiments = "", list[HypothesisRow](), dict[int, list[str]]()
     for one in units:
         cells = [cell.strip() for cell in one.text.strip("|").split("|")]
-        if not one.text.startswith("|") or set("".join(cells)) <= set("-: "):
+        if one.kind or not one.text.startswith("|") or set("".join(cells)) <= set("-: "):
             continue
         if cells in HEADS or len(cells) != len(HEADS[0]):
             head = cells[0] if cells in HEADS else ""

@@ -4,8 +4,11 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import TypeAlias
 
+from weighbridge.contract.layers import Found
 from weighbridge.core import UsageError, dataclass, dumps, model, nearest
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
@@ -13,8 +16,9 @@ from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.spec.amendments import IDENTICALLY, Amendment, Premise, slug, written
+from weighbridge.spec.amendments import IDENTICALLY, Amendment, Premise, Section, slug, written
 from weighbridge.spec.citations import cite, printed
+from weighbridge.spec.reading import Unit, found, units_of
 from weighbridge.spec.tally import Stood, place_in
 
 SHOWN = ("weighbridge", "python", "torch", "cuda", "system", "machine")  # of the environment; the bundle has the rest
@@ -26,8 +30,8 @@ Earned: TypeAlias = frozenset[LedgerPlace]
 ABOUT = "Of contract `{}` {}. Every figure: `weighbridge evidence show {}`."
 NOT = "What this section is not"
 WHY = "Why, gate by gate"
-WRITTEN = ("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence", NOT,
-           WHY)  # fmt: skip
+WRITTEN = (WHY, "Command", "Figures", "Device", "Impact, gate by gate", "Evidence", NOT)  # which the author leaves so
+TABLES = ("Hypotheses", "Next experiment")
 DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
 UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
@@ -119,6 +123,23 @@ def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: P
         (f"### {NOT}", dict.fromkeys(_is_not(bundles, mine))),
     )
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
+
+
+def changed(section: Section, bundles: Sequence[Bundle], stood: Places, earned: Earned) -> Iterator[Found]:
+    """Draft a section again, and yield each line under its title and WRITTEN that differs, is missing or was added."""
+    body = _body("", bundles, cited(bundles, section.about.gates), stood, earned)
+    title, *stands = [*units_of(section.body, section.first_line)] or [Unit(section.first_line, "")]
+    ours = [one for one in [*units_of(body)][1:] if one.head in ("", *WRITTEN)]
+    theirs = [one for one in stands if one.head in (title.head, *WRITTEN)]
+    matcher = SequenceMatcher(a=[one.text for one in ours], b=[one.text for one in theirs])
+    for _, a, b, c, d in (code for code in matcher.get_opcodes() if code[0] != "equal"):
+        none = Unit([title, *theirs[: c + 1]][-1].line, "")
+        for wanted, said in zip_longest(ours[a:b], theirs[c:d], fillvalue=none):
+            pairs = enumerate(zip(wanted.text, said.text, strict=False))
+            same = 1 + said.text.rfind(" ", 0, next((at for at, (one, other) in pairs if one != other), 0))
+            gives = f"the bundles give {wanted.text[same:]!r}" if wanted.text else "which no bundle gives"
+            what = f"says {said.text[same:]!r}, {gives}" if said.text else f"lacks {wanted.text!r}"
+            yield found(str(section.path), "draft-mismatch", what, "draft again, or write it under Claim", said.line)
 
 
 def _figures(mine: Sequence[Cited]) -> Iterator[str]:

@@ -26,9 +26,9 @@ from weighbridge.spec import amendments
 from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, versions, written
 from weighbridge.spec.citations import KEPT, Bundles
 from weighbridge.spec.claims import contradicted, look
-from weighbridge.spec.drafting import AUTHOR, Cited, Earned, Places, cited
+from weighbridge.spec.drafting import AUTHOR, Cited, Earned, Places, changed, cited
 from weighbridge.spec.reading import Known, Looked, found
-from weighbridge.spec.tally import BEGIN, END, block, discharged, history, place_in
+from weighbridge.spec.tally import TALLY, block, discharged, history, place_in
 
 AMENDMENTS = "amendments"
 BASE, SPEC = "base.md", "SPEC.md"
@@ -98,19 +98,17 @@ def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> Looke
         return Looked(problems=(wrong,), counted={})
     try:
         before = history(here.chains, landing.heads)
-        mine = cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates)
+        bundles = [here.bundles.get(id_) for id_ in one.about.evidence]
+        mine = cited(bundles, one.about.gates)
     except WeighbridgeError as problem:
         return Looked(problems=(found(where, problem.code, problem.what, problem.remedy),), counted={})
-    stood = discharged(before, landing.discharges)
-    since = taken_before(sections, one)
-    known = Known(bundles=here.bundles, stood=stood, at=landing.at, refuted=since, strict=True, frozen=True)
-    looked = look(one.body, where, known, one.first_line)
-    problems = [*looked.problems, *contradicted(one, _landed_on(one, sections), known)]
-    due = set(map(str, earned(mine, before, moment(landing.at), then=True)))
+    due = earned(mine, before, moment(landing.at), then=True)
+    named = {str(place): place for place in before if str(place) in landing.discharges}
+    looked = _held(here, one, sections, bundles=bundles, before=before, due=frozenset(named.values()))
+    problems = [*looked.problems]
     for name in landing.discharges:
-        place = next((place for place in before if str(place) == name), None)
-        entries = here.chains[place].values() if place else ()
-        if name not in due:
+        entries = here.chains[named[name]].values() if name in named else ()
+        if named.get(name) not in due:
             what = f"says that it discharged {name}, which its evidence did not earn"
             problems.append(found(where, "unearned", what, "take it out of the spec and of the ledger"))
         elif not any(entry.cause == one.digest for entry in entries):
@@ -118,6 +116,23 @@ def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> Looke
             remedy = f"finish its landing: weighbridge amend land {one.path}"
             problems.append(found(where, "not-discharged", what, remedy))
     return Looked(problems=tuple(problems), counted=looked.counted)
+
+
+def _held(
+    here: Here, one: Section, sections: Sequence[Section], *, bundles: Sequence[Bundle], before: Places, due: Earned
+) -> Looked:
+    """Check all that a section says, and that what was drafted of it follows from its bundles."""
+    where, landing, gates = str(one.path), one.about.landed, one.about.gates
+    at, frozen = (landing.at, True) if landing else (utc(here.now), False)
+    stood, since = discharged(before, map(str, due)), taken_before(sections, one)
+    known = Known(bundles=here.bundles, stood=stood, at=at, refuted=since, strict=True, gates=gates, frozen=frozen)
+    looked = look(one.body, where, known, one.first_line)
+    problems = [*looked.problems, *contradicted(one, _landed_on(one, sections) if landing else sections, known)]
+    line = 1 + one.text[: one.text.find("\nevidence:") + 1].count("\n")
+    problems += look(" ".join(f"[ev:{id_}]" for id_ in one.about.evidence), where, known, line).problems
+    told = {problem.line for problem in problems if not problem.warning}
+    again = changed(one, bundles, before, due) if bundles else ()
+    return replace(looked, problems=(*problems, *(problem for problem in again if problem.line not in told)))
 
 
 def _landed_on(one: Section, sections: Sequence[Section]) -> list[Section]:
@@ -220,23 +235,19 @@ def _judged(
         if LOCAL in bundle.path.parts:
             what, remedy = "is in a folder that git ignores", f"move it into {KEPT}, or make it with verify --record"
             problems.append(found(where, "evidence-not-kept", f"bundle {bundle.id[:12]} {what}", remedy))
-    places = tuple(sorted(map(str, earned(mine, before, here.now))))
+    due = earned(mine, before, here.now)
+    places = tuple(sorted(map(str, due)))
     causes = Causes(ledger=here.ledger, chains=here.chains)
     beside = list(causes.unread.items()) if places else []
     beside += [(str(place), why) for place, _, why in causes.left_out(here.now) if str(place) in places]
     problems += (found(where, one.code, f"may discharge nothing: {at}: {one.what}", one.remedy) for at, one in beside)
     after = discharged(before, places)
-    body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
-    since, now = taken_before(sections, draft), utc(here.now)
-    known = Known(bundles=here.bundles, stood=after, at=now, refuted=since, strict=True, gates=draft.about.gates)
-    problems += look(body, where, known, draft.first_line).problems
-    problems += contradicted(replace(draft, body=body), sections, known)
-    line = 1 + draft.text[: draft.text.find("\nevidence:") + 1].count("\n")
-    problems += look(" ".join(f"[ev:{id_}]" for id_ in draft.about.evidence), where, known, line).problems
+    body = re.sub(rf"\n*{TALLY.pattern}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
+    problems += _held(here, replace(draft, body=body), sections, bundles=bundles, before=before, due=due).problems
     for error in amendments.stale(draft.about.premises, here.bundles, where, run_commands=run_commands):
         problems.append(found(where, error.code, error.what, error.remedy))
     landing = Landing(
-        at=now,
+        at=utc(here.now),
         raises=_raises(here, draft, bundles, sections),
         previous=sections[-1].digest if sections else "",
         heads={str(place): stood.standing.heads for place, stood in before.items()},
@@ -261,7 +272,7 @@ def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
         if AUTHOR in line:
             what, at = "has a place that is left to the author", draft.first_line + index
             yield found(where, "unfilled", what, "fill it and delete its line", at)
-    needs = {"correction": bool(takes_back), "editorial": not (about.gates or about.evidence), "record": True}
+    needs = {"correction": takes_back, "editorial": not (about.gates or about.evidence), "record": about.evidence}
     if not needs[about.kind] or (takes_back and about.kind != "correction"):
         what = f"is of the kind {about.kind}, which its refutes, supersedes, gates and evidence contradict"
         yield found(where, "front-matter", what, "a correction takes sections back, an editorial has no evidence")
@@ -329,7 +340,7 @@ def page(spec: Path) -> str:
         lines.append(f"| {one.number} | {title} | {one.about.id} | {version} | {one.about.landing.at[:10]} | {fate} |")
     lines.append("")
     for one in sections[-1:]:
-        for stood in re.findall(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", one.body, re.DOTALL):
+        for stood in TALLY.findall(one.body):
             lines += [f"Where the gates stood when §{one.number} landed:", "", stood, ""]
     for one in sections:
         lines += [f"<!-- weighbridge:section {one.number} sha256={one.digest} -->", f"# §{one.number}", ""]

@@ -13,9 +13,15 @@ from weighbridge.contract.layers import Found
 from weighbridge.core import dataclass, field
 from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.spec.citations import Bundles, citations
-from weighbridge.spec.tally import BEGIN, END, Stood
+from weighbridge.spec.tally import TALLY, Stood
 
-QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
+QUOTE, FENCED = "<!-- weighbridge:quote -->", "```"
+FENCE = r"^[ \t]*(?P<fence>(?P<mark>[`~])(?P=mark){2,})(?!(?<=`)[^`\n]*`)"
+# Whichever begins first: a fence may show a comment, and within a line `<!--` may be code.
+SPANS = re.compile(
+    rf"(?ms)(?P<kept>{FENCE}.*?(?:\n[ \t]*(?P=fence)(?P=mark)*[ \t]*$|\Z)|^[ \t]*{QUOTE})|{TALLY.pattern}"
+    "|^[ \t]*<!--.*?-->|<!--(?:(?!<!--)[^`])*?-->"
+)
 LOOK_ALIKE = str.maketrans("АВЕЗІЈКМНОРЅТУХаеорсухіѕјСΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABE3IJKMHOPSTYXaeopcyxisjCABEZHIKMNOPTYX")
 
 
@@ -28,17 +34,18 @@ class Known:
     at: str = ""  # when it landed, or now
     refuted: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False  # whether a number with a unit needs a citation
-    gates: tuple[str, ...] = ()  # of which a draft speaks where a sentence names none
+    gates: tuple[str, ...] = ()  # of which a section speaks where a sentence names none
     frozen: bool = False  # whether files, which may be added since, are not counted
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One sentence, list item or row of a table, with the line that it begins on, and the heading above it."""
+    """One sentence, list item or row of a table, with the line that it begins on, and the words of its heading."""
 
     line: int
     text: str
     head: str = ""
+    kind: str = ""  # FENCED or QUOTE, of what is no claim of the text's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +62,11 @@ class Text:
     def __init__(self, text: str, where: str, known: Known, first_line: int = 1) -> None:
         self.where = where
         self.known = known
-        self.units = tuple(units_of(text, first_line))
-        self.fenced = tuple(units_of(text, first_line, fences=True)) if known.strict and not known.frozen else ()
-        spans = _between(text, BEGIN, END)
-        self.blocks = tuple((first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in spans)
+        units = tuple(units_of(text, first_line))
+        self.units = tuple(one for one in units if not one.kind)
+        self.fenced = tuple(one for one in units if one.kind == FENCED and known.strict and not known.frozen)
+        blocks = TALLY.finditer(text)
+        self.blocks = tuple((first_line + text.count("\n", 0, one.start()), one[0]) for one in blocks)
         self.counted: Counter[str] = Counter()
         self.cited = {one.id for unit in self.units for one in citations(unit.text)} - {""}
         self.planned: set[int] = set()  # lines of what is still to be measured
@@ -73,28 +81,31 @@ def found(where: str, code: str, what: str, remedy: str = "", line: int = 1, *, 
     return Found(file=where, line=line, column=1, code=code, what=what, remedy=remedy, warning=warning)
 
 
-def units_of(text: str, line: int = 1, *, fences: bool = False) -> Iterator[Unit]:
-    """Yield a text's own sentences; a paragraph is joined before it is cut. Of `fences`, the rows inside of them."""
-    text = _without(_without(text, BEGIN, END), "<!--", "-->")
-    fenced = quoted = False
+def units_of(text: str, line: int = 1) -> Iterator[Unit]:
+    """Yield a text's sentences, a paragraph joined before it is cut, and each row that is fenced or quoted."""
+    fence = head = ""
+    quoted, begun = False, line
     joined: list[str] = []
-    head, start = "", line
-    for at, raw in enumerate([*text.split("\n"), ""], start=line):
-        row = raw.strip()
-        fence = row.startswith(FENCES)
-        fenced, quoted = fenced is not fence, row == QUOTE or (quoted and row.startswith(">"))
+    last = text.rfind("-->") + 3
+    shown = SPANS.sub(lambda part: part["kept"] or "\n" * part[0].count("\n"), text[:last]) + text[last:]
+    for at, raw in enumerate([*shown.split("\n"), ""], start=line):
+        row, opened = raw.strip(), re.match(FENCE, raw)
+        fenced = bool(fence or opened)
+        quoted = not fenced and (row == QUOTE or (quoted and row.startswith(">")))
         alone = row.startswith(("|", "#", "- ", "* ", "+ ", ">")) or re.match(r"\d+[.)] ", row)
-        if joined and (not row or alone or fence or fenced or quoted):
-            head = joined[0] if joined[0].startswith("#") else head
+        if joined and (not row or alone or fenced or quoted or joined[0].startswith("#")):
             begins = list(accumulate(len(one) + 1 for one in joined))
-            for one in re.finditer(r"\S.*?(?:(?<=[.;!?])(?=\s+(?!\[))|$)", "" if fences else " ".join(joined)):
-                yield Unit(start + bisect(begins, one.start()), one[0], head)
+            for one in re.finditer(r"\S.*?(?:(?<=[.;!?])(?=\s+(?!\[))|$)", " ".join(joined)):
+                yield Unit(begun + bisect(begins, one.start()), one[0], head)
             joined = []
-        if fences and fenced and not fence:
-            yield Unit(at, row, head)
-        if row and not (fence or fenced or quoted):
-            start = start if joined else at
+        if fenced or quoted:
+            yield Unit(at, row, head, FENCED if fenced else QUOTE)
+        elif row:
+            head = folded(row).strip("#*_`:. ") if row.startswith("#") else head
+            begun = begun if joined else at
             joined.append(row)
+        ends = fence and row.startswith(fence) and not row.strip(fence[0])
+        fence = "" if ends else fence or (opened["fence"] if opened else "")
 
 
 @cache
@@ -110,21 +121,3 @@ def _seen(char: str) -> str:
 def folded(text: str) -> str:
     """Return a text in the letters that a reader sees: without tags, entities, hidden characters and look-alikes."""
     return "".join(map(_seen, html.unescape(re.sub(r"</?[A-Za-z][^<>]{0,200}>", "", text))))
-
-
-def _between(text: str, begin: str, end: str) -> Iterator[tuple[int, int]]:
-    """Yield where each part from `begin` to `end` stands, in one pass."""
-    start = text.find(begin)
-    while start >= 0 and (stop := text.find(end, start + len(begin))) >= 0:
-        yield start, stop + len(end)
-        start = text.find(begin, stop + len(end))
-
-
-def _without(text: str, begin: str, end: str) -> str:
-    """Return a text with such parts blank, its lines still counted, and the mark of a quotation kept."""
-    shown, at = [], 0
-    for start, stop in _between(text, begin, end):
-        part = text[start:stop]
-        shown += [text[at:start], part if part == QUOTE else "\n" * part.count("\n")]
-        at = stop
-    return "".join((*shown, text[at:]))

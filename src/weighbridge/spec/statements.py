@@ -114,7 +114,7 @@ def _places(text: Text) -> tuple[Places, frozenset[str]]:
         places.setdefault(place.gate.upper(), []).append((place.instance, stood))
     if any({*re.findall(rf"\b{GATE}\b", _said(unit))} - places.keys() for unit in text.units):
         found = criteria(text.known.stood, text.known.bundles, text.known.at)
-        more = {name.upper(): [(place.instance, one) for place, one in members] for name, members in found.items()}
+        more = {name.upper(): members for name, members in found.items()}
         places = {**more, **places}  # no binding renames a gate
     return places, frozenset({"GATE", *(name.partition("-")[0] for name in places)})
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
@@ -15,6 +16,7 @@ from weighbridge.ledger.fold import DISCHARGED, RETIRED, Chains, Entries, Ledger
 from weighbridge.spec.citations import Bundles, stored
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
+TALLY = re.compile(f"{BEGIN}(?:(?!{BEGIN}).)*?{END}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +74,8 @@ def place_in(bundle: Bundle, finding: Finding, found: Mapping[LedgerPlace, Stood
 
 def discharged(found: Mapping[LedgerPlace, Stood], places: Iterable[str]) -> dict[LedgerPlace, Stood]:
     """Return where every place stands once a section that discharges some of them has landed."""
-    after = dict(found)
-    for place in (place for place in found if str(place) in set(places)):
+    after, named = dict(found), {*places}
+    for place in (place for place in found if str(place) in named):
         stood = found[place]
         after[place] = Stood(standing=replace(stood.standing, status=DISCHARGED), past=stood.past | {DISCHARGED})
     return after
@@ -96,12 +98,8 @@ def tally(found: Mapping[LedgerPlace, Standing]) -> Tally:
 
 
 def block(found: Mapping[LedgerPlace, Stood]) -> str:
-    """Write the tally of places as they stood."""
-    return markdown(tally({place: stood.standing for place, stood in found.items()}))
-
-
-def markdown(count: Tally) -> str:
     """Write a tally as the block that a spec carries; regenerating it from the same ledger gives the same bytes."""
+    count = tally({place: stood.standing for place, stood in found.items()})
     lines = [f"{BEGIN} heads={count.heads} -->", "| status | gates |", "|---|---|"]
     lines += [f"| {status} | {number} of {count.gates} |" for status, number in count.counts.items()]
     summary = f"{count.gates} gates on {count.instances} instances; a gate stands where its lowest instance stands."
@@ -112,17 +110,14 @@ def markdown(count: Tally) -> str:
     return "\n".join((*lines, END, ""))
 
 
-Members = list[tuple[LedgerPlace, Stood]]
-
-
-def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
-    """Return the places of each criterion's gates at a time; one that a gate outside the ledger binds is left out."""
+def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, list[tuple[str, Stood]]]:
+    """Return where each criterion's gates stand at a time; one that a gate outside the ledger binds is left out."""
     names = {place.contract for place in stood}
     contracts = [contract for name in sorted(names) if (contract := _newest(name, bundles, at))]
-    found, nowhere = dict[str, Members](), set[str]()
+    found, nowhere = dict[str, list[tuple[str, Stood]]](), set[str]()
     for contract in contracts:
         for gate in contract.gates:
-            mine = [(key, one) for key, one in stood.items() if (key.contract, key.gate) == (contract.id, gate.id)]
+            mine = [(of.instance, one) for of, one in stood.items() if (of.contract, of.gate) == (contract.id, gate.id)]
             for name in gate.binds:
                 found.setdefault(name, []).extend(mine)
             nowhere |= set(gate.binds) if not mine else set()
