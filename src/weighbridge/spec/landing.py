@@ -104,7 +104,7 @@ def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> Looke
         return Looked(problems=(found(where, problem.code, problem.what, problem.remedy),), counted={})
     due = earned(mine, before, moment(landing.at), then=True)
     named = {str(place): place for place in before if str(place) in landing.discharges}
-    looked = _held(here, one, sections, bundles=bundles, before=before, due=frozenset(named.values()))
+    looked = _checked(here, one, sections, bundles=bundles, before=before, due=frozenset(named.values()))
     problems = [*looked.problems]
     for name in landing.discharges:
         entries = here.chains[named[name]].values() if name in named else ()
@@ -118,7 +118,7 @@ def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> Looke
     return Looked(problems=tuple(problems), counted=looked.counted)
 
 
-def _held(
+def _checked(
     here: Here, one: Section, sections: Sequence[Section], *, bundles: Sequence[Bundle], before: Places, due: Earned
 ) -> Looked:
     """Check all that a section says, and that what was drafted of it follows from its bundles."""
@@ -243,7 +243,7 @@ def _judged(
     problems += (found(where, one.code, f"may discharge nothing: {at}: {one.what}", one.remedy) for at, one in beside)
     after = discharged(before, places)
     body = re.sub(rf"\n*{TALLY.pattern}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
-    problems += _held(here, replace(draft, body=body), sections, bundles=bundles, before=before, due=due).problems
+    problems += _checked(here, replace(draft, body=body), sections, bundles=bundles, before=before, due=due).problems
     for error in amendments.stale(draft.about.premises, here.bundles, where, run_commands=run_commands):
         problems.append(found(where, error.code, error.what, error.remedy))
     landing = Landing(
