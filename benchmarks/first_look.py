@@ -29,8 +29,9 @@ by `benchmarks/first_look.py` from `benchmarks/first_look.tsv`; the longer list 
 TAIL = """
 What is not right: of the tomato leaves the evaluation moves by half of itself from epoch to epoch, and its median lies
 above one lucky best. The gate is advice in the contract, and `--strict` counts advice, too. Of aigoncharov's run the
-six evaluations stand in rows of their own names, so no gate looks at them. Held back are logs of five and twelve rows,
-which are too few to tell a fall from noise, and logs without a column that is called a loss. Refused are two pickles
+six evaluations stand in rows of their own names, so no gate looks at them. Held back are logs of five rows,
+which are too few to tell a fall from noise, logs without a column that is called a loss, and two arrays of which no
+dtype can be decided. Refused are two pickles
 that would run their author's code, rightly, a model whose weights are not beside it, a pointer, and two consoles in
 words of their own. An error of Elo that never changes is told as a placeholder, which it is not. The last fourteen
 came later, chosen by their names alone. One of them is wrong: the means of ten epochs of Temporal-Link-Prediction
