@@ -1,7 +1,5 @@
 """What start-up does not wait for: methods of dataclasses, written at their first call, and large libraries."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import operator

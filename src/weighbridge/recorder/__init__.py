@@ -1,7 +1,5 @@
 """What a training script imports: a recorder that writes a run directory and never changes the training it watches."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
