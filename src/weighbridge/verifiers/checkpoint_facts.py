@@ -2,23 +2,16 @@
 
 import collections
 import contextlib
+from collections.abc import Mapping
 
-from weighbridge.core import Basis, Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured, replace
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured, data, replace
 from weighbridge.quantities.facts import fact_of
 from weighbridge.verifiers.tensor_walk import extent
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 QUANTITY = "facts"
-REPORTED = {
-    "general.architecture": "architecture",
-    "general.name": "model_name",
-    "general.file_type": "file_type",
-    "format": "written_by",
-    "onnx.producer_name": "written_by",
-    "apr.dtype_codes": "dtype_codes",
-    "dcp.unweighed_items": "unweighed_items",
-}
+REPORTED: Mapping[str, str] = data.table("verifiers/claimed_facts")
 
 
 def measure(views: Views, _options: Fields) -> Measurement:
