@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from weighbridge.clauses.kind import Evidence, blocked, failed, passed, table_of
 from weighbridge.core import EMPTY, Fields, Offence, Outcome, Verdict, dataclass, field
@@ -31,26 +31,11 @@ class Checked(NamedTuple):
     figures: Fields = EMPTY
 
 
-class Clause(Protocol):
-    """One promise, and what breaking it comes to."""
-
-    @property
-    def code(self) -> str:
-        """Return what a broken promise is called."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """Return what breaking it comes to."""
-
-    def check(self, evidence: Evidence) -> Checked:
-        """Return where it is broken, and where it looked."""
-
-
 @dataclass(frozen=True, slots=True)
 class ClauseJudge(Generic[L]):
     """A judge that checks clauses in order; `figures` adds what the verdict's words need."""
 
-    clauses: Callable[[L], Sequence[Clause]]
+    clauses: Callable[[L], "Sequence[Clause]"]
     figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY
     by_place: bool = False  # whether offences stand in the order of their places, not of the clauses
     first: Callable[[Offence], Any] | None = None  # gives another order
@@ -194,6 +179,9 @@ class Whole:
         # `counted` and `enough` are the verdict's only where the bound is broken.
         shown = {key: one for key, one in figures.items() if offences or key not in ("counted", "enough")}
         return Checked(offences, (place,), {"measured": value, "limit": self.bound, **shown})
+
+
+Clause: TypeAlias = OfRows[Any] | Requires | Whole  # one promise; each has its code, and what breaking it comes to
 
 
 def every_glob_names(code: str, need: str, row: type[Any], globs: Sequence[str]) -> Requires:
