@@ -6,17 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from weighbridge.clauses.kind import (
-    Evidence,
-    Mutated,
-    Mutation,
-    Need,
-    Numbers,
-    rows_of,
-    series_of,
-    with_rows,
-    with_value,
-)
+from weighbridge.clauses import kind
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, Numbers, rows_of, series_of
 from weighbridge.core import Doc, Outcome, Series, dataclass, field
 from weighbridge.gates.families.run_columns import SAMPLES
 from weighbridge.quantities.facts import Fact
@@ -66,7 +57,7 @@ def _zeroed(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
     at = _first(evidence, need, limits)
     series = series_of(evidence, need)
     values = [*series.value[:at], 0.0, *series.value[at + 1 :]]
-    return Mutated(with_value(evidence, need, Series(series.step, values)))
+    return Mutated(kind.with_value(evidence, need, Series(series.step, values)))
 
 
 def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
@@ -74,7 +65,7 @@ def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str
         return "it is compared with no other series"
     at, series = _first(evidence, need, limits), series_of(evidence, need)
     steps, values = ([*part[:at], *part[at + 1 :]] for part in (series.step, series.value))
-    return Mutated(with_value(evidence, need, Series(tuple(map(int, steps)), values)))
+    return Mutated(kind.with_value(evidence, need, Series(tuple(map(int, steps)), values)))
 
 
 def _first(evidence: Evidence, need: str, limits: Any) -> int:
@@ -85,18 +76,22 @@ def _first(evidence: Evidence, need: str, limits: Any) -> int:
 
 
 def _no_loss(evidence: Evidence, _limits: object, _places: object) -> Mutated:
-    return Mutated(with_value(evidence, OTHER, Series((), ())))
+    return Mutated(kind.with_value(evidence, OTHER, Series((), ())))
 
 
 def _unknown_vocabulary(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
     if FACTS not in evidence:
         return "the vocabulary is not its reference"
-    return Mutated(with_rows(evidence, FACTS, [one for one in rows_of(evidence, FACTS, Fact) if one.name != VOCAB]))
+    return Mutated(
+        kind.with_rows(evidence, FACTS, [one for one in rows_of(evidence, FACTS, Fact) if one.name != VOCAB])
+    )
 
 
 def _itself(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
     same = BASELINE in evidence
-    return Mutated(with_value(evidence, BASELINE, series_of(evidence, SAMPLES))) if same else "there is no baseline"
+    return (
+        Mutated(kind.with_value(evidence, BASELINE, series_of(evidence, SAMPLES))) if same else "there is no baseline"
+    )
 
 
 _ZEROED = Mutation("a reference of zero", "no-reference", _zeroed, Outcome.BLOCKED)
