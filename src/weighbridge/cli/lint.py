@@ -12,7 +12,7 @@ from weighbridge.cli.contracts import contracts_named, instead
 from weighbridge.cli.options import LEDGER, as_json, on_github, print_json, tell, verb
 from weighbridge.contract import load
 from weighbridge.contract.layers import Found, from_errors
-from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
+from weighbridge.contract.load import BUILTIN, LoadedContract
 from weighbridge.contract.resolved import digests
 from weighbridge.core import ContractError, ExitCode, is_file, is_folder
 
@@ -33,16 +33,11 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
 
     Exit 0: all can be used; 2: not; 5: there is none of your own.
     """
-    problems: list[ContractError] = []
-    loaded: list[LoadedContract] = []
     names = tuple(contracts_named(contracts)) or load.written_in()
     shipped = () if names else tuple(f"{BUILTIN}{name}" for name in load.builtin_names())
     names += shipped
-    for name in names:
-        try:
-            loaded.append(load_contract(name))
-        except ContractError as error:
-            problems += error.problems
+    named, problems = load.load_each(names)
+    loaded = [one for _, one in named]
     beside = [one for one in dict.fromkeys(_beside(loaded)) if str(one) not in set(map(str, problems))]
     problems += [found.error for found in beside if not found.warning]
     known: Mapping[tuple[str, str], frozenset[str]] = {}

@@ -77,6 +77,19 @@ def load_contract(name: str | Path, overrides: Mapping[str, str] = MappingProxyT
     return _load(str(name), overrides, ())
 
 
+def load_each(
+    names: Iterable[str], overrides: Mapping[str, str] = MappingProxyType({})
+) -> tuple[list[tuple[str, LoadedContract]], list[ContractError]]:
+    """Return those of several contracts that can be loaded, each with its name, and the problems of all others."""
+    loaded, problems = list[tuple[str, LoadedContract]](), list[ContractError]()
+    for name in names:
+        try:
+            loaded.append((name, load_contract(name, overrides)))
+        except ContractError as error:
+            problems += error.problems
+    return loaded, problems
+
+
 def read_contract(source: bytes, name: str, overrides: model.Fields) -> tuple[str, str, model.Contract | None]:
     """Return the id and version of a contract's bytes, and the contract unless it extends one that is not there."""
     file = _parsed(Path(name), name, source)
@@ -361,11 +374,5 @@ def reused(
 
 def contracts_here(folder: Path = Path("contracts")) -> dict[str, LoadedContract]:
     """Load the starter contracts and those of a folder, which go before; what cannot be used is left out."""
-    found: dict[str, LoadedContract] = {}
-    for name in (*(f"{BUILTIN}{name}" for name in builtin_names()), *written_in(folder)):
-        try:
-            loaded = load_contract(name)
-        except ContractError:
-            continue
-        found[loaded.contract.id] = loaded
-    return found
+    loaded, _ = load_each((*(f"{BUILTIN}{name}" for name in builtin_names()), *written_in(folder)))
+    return {one.contract.id: one for _, one in loaded}

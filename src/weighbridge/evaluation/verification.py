@@ -14,10 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.contract.load import LoadedContract, load_contract, reused
+from weighbridge.contract.load import LoadedContract, load_each, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
-from weighbridge.core import BundleError, ContractError, UsageError, __version__, dumps, git, model, nearest, sha256
+from weighbridge.core import BundleError, UsageError, __version__, dumps, git, model, nearest, sha256
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
 from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.core.local_files import is_file, read_regular_file
@@ -160,16 +160,10 @@ def code_of(results: Sequence[ContractResult], excuses: Excuses) -> ExitCode:
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:
     """Return every contract, loaded, or raise the problems of all of them together."""
-    loaded: list[LoadedContract] = []
-    problems: list[ContractError] = []
-    for name in names:
-        try:
-            loaded.append(load_contract(name, params))
-        except ContractError as error:
-            problems += error.problems
+    loaded, problems = load_each(names, params)
     if problems:
         raise collected(tuple(problems))
-    return tuple(loaded)
+    return tuple(one for _, one in loaded)
 
 
 def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:

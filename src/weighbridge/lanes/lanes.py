@@ -127,7 +127,6 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
     except LimitsError as error:
         wrong = sorted(written.found(one.path, one.code, one.what) for one in error.problems)
         raise collected(tuple(problem.error for problem in wrong)) from None
-    loaded: dict[str, LoadedContract] = {}
     problems: list[Found] = []
     named: dict[str, list[str]] = {}
     for lane, body in lanes.items():
@@ -138,11 +137,9 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
             named[lane] += found
             if not found:
                 problems.append(written.matches_nothing(("lanes", lane, "contracts", index), glob, "file"))
-    for name in dict.fromkeys((*(name for names in named.values() for name in names), *load.written_in())):
-        try:
-            loaded[name] = load.load_contract(name)
-        except ContractError as error:
-            problems += from_errors(error.problems)
+    asked = dict.fromkeys((*(name for names in named.values() for name in names), *load.written_in()))
+    each, errors = load.load_each(asked)
+    loaded, problems = dict(each), [*problems, *from_errors(errors)]
     contracts = {lane: {name: loaded[name] for name in names if name in loaded} for lane, names in named.items()}
     project = Project(lanes=lanes, contracts=contracts)
     raise_errors((*problems, *_of_lanes(project, written, loaded)))
