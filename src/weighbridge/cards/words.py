@@ -139,11 +139,6 @@ def _words(name: str) -> Any:
     return parsed((data_path("words") / f"{name}.yaml").read_bytes())
 
 
-def verifier_words(path: Path) -> VerifierWords:
-    """Read the card of a verifier, all but its specimens, which come last."""
-    return read_card(VerifierWords, path, SPECIMENS)
-
-
 def read_card(cls: type[T], path: Path, before: bytes | None = None) -> T:
     """Read one card strictly, all or what is `before` some words; raise `card` with every problem at its position."""
     text = path.read_bytes()

@@ -173,7 +173,7 @@ def _brought(name: str) -> Iterator[str]:
 
 
 def _quantity(name: str, kinds: tuple[SubjectKind, ...], path: Path) -> Iterator[str]:
-    card = cards.verifier_words(path)
+    card = cards.read_card(cards.VerifierWords, path, cards.SPECIMENS)
     yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
     yield from _items(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
     yield from (line for pitfall in card.pitfalls for line in _items(pitfall=pitfall))
