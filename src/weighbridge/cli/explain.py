@@ -18,11 +18,11 @@ from weighbridge.cli.options import WIDEST, columns_of, tell, verb
 from weighbridge.contract.checks import is_timed
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
 from weighbridge.contract.strict_yaml import block
-from weighbridge.core import PluginError, SubjectKind, UsageError, data_path, fields, plain
+from weighbridge.core import PluginError, SubjectKind, UsageError, data_path, fields, grouped, plain
 from weighbridge.core.limits import BOUNDS
 from weighbridge.gates import KINDS
 from weighbridge.quantities.page import classes
-from weighbridge.report import ENOUGH, grouped, hints
+from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import BROUGHT, MODULES
 
 

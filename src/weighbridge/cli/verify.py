@@ -18,7 +18,7 @@ from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.contracts import contracts_named, instead
 from weighbridge.cli.options import PATH, Texts, as_json, on_github, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
-from weighbridge.core import ExitCode, UsageError, is_folder, nearest, printable
+from weighbridge.core import ExitCode, UsageError, grouped, is_folder, nearest, printable
 from weighbridge.core.project import LOCAL, local
 from weighbridge.evaluation.verification import ContractResult, UnsealedError, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_errors, make_folders, replace_file
@@ -26,7 +26,7 @@ from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import INDENT, Row, bound_as, grouped, heading, run_told, status_word
+from weighbridge.report import INDENT, Row, bound_as, heading, run_told, status_word
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, report_of
 from weighbridge.report.terminal import blocks, signed, summary

@@ -19,6 +19,7 @@ from weighbridge.core.errors import (
 )
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code, unblocked
 from weighbridge.core.frozen import Bytes, Doubles, Floats, NDArray, Values, Words, dataclass, field, np, replace, torch
+from weighbridge.core.grouping import grouped
 from weighbridge.core.limits import Doc, LimitsError, Problem, closest, fields, nearest, plain, read, schema, show
 from weighbridge.core.local_files import exists, is_file, is_folder, lexists, local_path, read_regular_file
 from weighbridge.core.model import (

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from weighbridge.core import Series
+from weighbridge.core import Series, grouped
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 from weighbridge.figures.references import lasting
 from weighbridge.figures.trailing import jump
@@ -136,10 +136,7 @@ def looked_along(rows: Table, _limits: object) -> int:
 @figure("layers whose tensors went more than `of_mean` of the mean of all layers / layers", samples=looked_along)
 def contributing(rows: Table, limits: Any) -> FigureValue:
     """Return the share of the layers that move with the others, and the one that moves least."""
-    paths: dict[str, list[float]] = {}
-    for row in rows:
-        if row.layer and (went := path(row)) is not None:
-            paths.setdefault(row.layer, []).append(went)
+    paths = grouped((row.layer, went) for row in rows if row.layer and (went := path(row)) is not None)
     layers = sorted((middle(sorted(one)), layer) for layer, one in paths.items())
     usual = math.fsum(went for went, _ in layers) / len(layers)  # a median is small where most do not move
     count = sum(went > limits.of_mean * usual for went, _ in layers)
@@ -220,10 +217,7 @@ def gradient_share(rows: Table, _limits: object) -> FigureValue:
 
 def typical_moves(rows: Table) -> Series:
     """Return of each step the median share by which it moved a matrix."""
-    by_step: dict[int, list[float]] = {}
-    for row in matrices(rows):
-        for step, share in moves(row):
-            by_step.setdefault(step, []).append(share)
+    by_step = grouped(move for row in matrices(rows) for move in moves(row))
     return Series(sorted(by_step), [middle(sorted(by_step[step])) for step in sorted(by_step)])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core import NDArray, SubjectError, dataclass, np, replace
+from weighbridge.core import NDArray, SubjectError, dataclass, grouped, np, replace
 from weighbridge.core.local_files import files_sha256
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.points import Points
@@ -118,10 +118,7 @@ def _cuda_starts(onnx: Any, onnxruntime: Any) -> bool:
 
 
 def _points(graph: Any) -> Mapping[str, str]:
-    users: dict[str, list[int]] = {}
-    for at, node in enumerate(graph.node):
-        for name in node.input:
-            users.setdefault(name, []).append(at)
+    users = grouped((name, at) for at, node in enumerate(graph.node) for name in node.input)
     within: list[frozenset[str]] = [frozenset()] * len(graph.node)  # the modules that a node lies in
     for at, node in reversed(list(enumerate(graph.node))):
         written = [entry.value for entry in node.metadata_props if entry.key == SCOPES]

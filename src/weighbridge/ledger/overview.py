@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from weighbridge.contract.checks import looser
 from weighbridge.contract.resolved import COLLECTED, JUDGED
-from weighbridge.core import STATUS_ORDER, Contract, GateDecl, LimitsError, WeighbridgeError, dumps, plain
+from weighbridge.core import STATUS_ORDER, Contract, GateDecl, LimitsError, WeighbridgeError, dumps, grouped, plain
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
@@ -192,17 +192,12 @@ def discharged(gates: Sequence[Gate]) -> tuple[int, int]:
 
 def criteria(gates: Sequence[Gate]) -> dict[str, tuple[Gate, ...]]:
     """Return the gates of each acceptance criterion that one binds, the lowest first: it stands where that stands."""
-    found: dict[str, list[Gate]] = {}
-    for gate in sorted(gates, key=lambda one: ORDER.index(one.status)):
-        for name in gate.binds:
-            found.setdefault(name, []).append(gate)
+    lowest_first = sorted(gates, key=lambda one: ORDER.index(one.status))
+    found = grouped((name, gate) for gate in lowest_first for name in gate.binds)
     return {name: tuple(members) for name, members in sorted(found.items())}
 
 
 def blockers(gates: Sequence[Gate]) -> dict[tuple[str, str], tuple[str, ...]]:
     """Return, for each gate that others wait for in the end, who waits for it."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for gate in gates:
-        for root in gate.waits_for:
-            found.setdefault((gate.contract, root), []).append(gate.gate)
+    found = grouped(((gate.contract, root), gate.gate) for gate in gates for root in gate.waits_for)
     return {root: tuple(names) for root, names in sorted(found.items())}

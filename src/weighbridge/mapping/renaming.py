@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
-from weighbridge.core import dataclass
+from weighbridge.core import dataclass, grouped
 from weighbridge.mapping.mapping_plan import MAX_NAME, rewritten
 
 # The one list of what comes and goes before a model's own names. What PyTorch's wrappers add stands anywhere in them.
@@ -98,10 +98,8 @@ def _tried(source: Collection[str], candidate: Collection[str]) -> Iterator[Patt
 def _prefixes(source: Collection[str], candidate: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the likeliest patterns: what stands before the longest end that names of both sides share."""
     known = set(candidate)
-    ends: dict[str, list[str]] = {}  # what stands before an end
-    for name in source:
-        for prefix, end in _cut(name) if name not in known else ():
-            ends.setdefault(end, []).append(prefix)
+    # What stands before an end.
+    ends = grouped((end, prefix) for name in source if name not in known for prefix, end in _cut(name))
     votes: Counter[tuple[str, str]] = Counter()
     unmatched = sorted(known.difference(source))
     for name in unmatched[:: max(1, len(unmatched) // SAMPLE)]:

@@ -13,6 +13,7 @@ import click
 
 from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, model, printable, singular
 from weighbridge.core.frozen import dataclass, field
+from weighbridge.core.grouping import grouped
 from weighbridge.judging.requests import DEFAULT, RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -230,14 +231,6 @@ def trials_summary(trials: Sequence[model.Trial]) -> str:
     untried = results[TrialResult.UNTRIED]
     summary = f"{results[TrialResult.CAUGHT]}/{len(trials) - untried} caught"
     return "" if not trials else f"{summary}, {untried} untried" if untried else summary
-
-
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return all that goes with each key, in the order in which they come."""
-    groups: dict[K, list[V]] = {}
-    for key, one in pairs:
-        groups.setdefault(key, []).append(one)
-    return groups
 
 
 def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import click
 
 from weighbridge.core import Faulted, Fields, Finding, Measurement, Offence, Outcome, TrialResult, printable, table
+from weighbridge.core.grouping import grouped
 from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison, policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
@@ -16,7 +17,7 @@ from weighbridge.gates.families.harmless_keys import PACKING
 from weighbridge.gates.value_preservation import RANK, Class
 from weighbridge.model_config.model_defaults import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
-from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text, grouped, verdict_lines
+from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text, verdict_lines
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
 Passes: TypeAlias = Callable[[Fields], bool]

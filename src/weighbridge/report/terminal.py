@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 
-from weighbridge.core import Finding, Outcome, Severity, printable
+from weighbridge.core import Finding, Outcome, Severity, grouped, printable
 from weighbridge.quantities.facts import HAS
-from weighbridge.report import COLOURS, INDENT, NAMED, SIGNS, UNCOUNTED, Level, Row, capped, gate_name, grouped
+from weighbridge.report import COLOURS, INDENT, NAMED, SIGNS, UNCOUNTED, Level, Row, capped, gate_name
 
 SCREEN, ONE_LINE, A_FAIL = 78, 118, 12  # columns beside a sign, characters of a PASS, rows of anything else
 SIGN = 2  # columns before an outcome on a terminal

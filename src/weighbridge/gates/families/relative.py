@@ -82,16 +82,14 @@ def _no_loss(evidence: Evidence, _limits: object, _places: object) -> Mutated:
 def _unknown_vocabulary(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
     if FACTS not in evidence:
         return "the vocabulary is not its reference"
-    return Mutated(
-        kind.with_rows(evidence, FACTS, [one for one in rows_of(evidence, FACTS, Fact) if one.name != VOCAB])
-    )
+    others = [one for one in rows_of(evidence, FACTS, Fact) if one.name != VOCAB]
+    return Mutated(kind.with_rows(evidence, FACTS, others))
 
 
 def _itself(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
-    same = BASELINE in evidence
-    return (
-        Mutated(kind.with_value(evidence, BASELINE, series_of(evidence, SAMPLES))) if same else "there is no baseline"
-    )
+    if BASELINE not in evidence:
+        return "there is no baseline"
+    return Mutated(kind.with_value(evidence, BASELINE, series_of(evidence, SAMPLES)))
 
 
 _ZEROED = Mutation("a reference of zero", "no-reference", _zeroed, Outcome.BLOCKED)

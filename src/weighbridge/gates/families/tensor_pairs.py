@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses import kind
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, blocked, rows_of
 from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, dataclass, field, plain, replace
+from weighbridge.core.grouping import grouped
 from weighbridge.gates.families.block_types import BOUND
 from weighbridge.quantities.checkpoints import FileBeside
 from weighbridge.quantities.tensors import TensorPair
@@ -274,10 +275,8 @@ UNRULED = ("missing", "extra", "shape", "content", "bytes", "bound")  # what a r
 
 def _offences(coded: Coded, figures: Figures) -> list[Offence]:
     """Return an offence for each pair; those of one change of dtype are explained together."""
-    alike: dict[tuple[str, str], list[TensorPair]] = {}
-    for pair, code in coded:
-        if two_sided(pair) and code not in (*UNREAD, *PACKED):
-            alike.setdefault((pair.source_dtype, pair.candidate_dtype), []).append(pair)
+    compared = (pair for pair, code in coded if two_sided(pair) and code not in (*UNREAD, *PACKED))
+    alike = grouped(((pair.source_dtype, pair.candidate_dtype), pair) for pair in compared)
     together = {pair.name: found for pairs in alike.values() for found in (mechanism(pairs),) for pair in pairs}
     found = ((pair.name, code, figures(pair, code, together.get(pair.name, ""))) for pair, code in coded)
     return [Offence(place=place, code=code, figures=why) for place, code, why in found]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from weighbridge.core import WeighbridgeError, read_regular_file, sha256, unique
+from weighbridge.core import WeighbridgeError, grouped, read_regular_file, sha256, unique
 from weighbridge.diagnosis.fixed_batch import evaluated
 from weighbridge.quantities.runs import is_scheduled
 from weighbridge.recorder.channels import Cell, Channel, Watched
@@ -128,9 +128,7 @@ class Memorized(Channel):
         if self._ahead or self.watched.causal is False:
             return []
         device, answers = next(model.parameters()).device, list[Answer]()
-        alike: dict[tuple[int, int], list[Probe]] = {}
-        for one in self._probes:
-            alike.setdefault((len(one.prompt), len(one.rest)), []).append(one)
+        alike = grouped(((len(one.prompt), len(one.rest)), one) for one in self._probes)
         with random_numbers_kept(), torch.autocast(device.type, enabled=False):
             torch.manual_seed(0)
             for _, group in sorted(alike.items()):
