@@ -4,8 +4,6 @@ What cannot be is raised as a `WeighbridgeError`, with `code`, `what`, `where`, 
 command line. `spec/python-api.md` shows each name in use.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -32,14 +30,14 @@ class Comparison:
     answer: str
     finding: Finding
     configuration: Finding
-    tensors: tuple[TensorPair, ...]
+    tensors: "tuple[TensorPair, ...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     """What one `verify` came to: a result for each contract, and the exit code of the command line."""
 
-    results: tuple[ContractResult, ...]
+    results: "tuple[ContractResult, ...]"
     exit_code: ExitCode
 
     @property
@@ -77,7 +75,7 @@ def compare(
     )
 
 
-def inspect(target: PathLike, *, headers: bool = False) -> Inspection:
+def inspect(target: PathLike, *, headers: bool = False) -> "Inspection":
     """Look at a checkpoint or a run log by itself, as `weighbridge inspect` does; this is no verdict."""
     from weighbridge.evaluation import inspection
     from weighbridge.report import verdict_lines
@@ -116,7 +114,7 @@ def verify(
     return Verification(results=results, exit_code=code_of(results, request.excuses))
 
 
-def rejudge(bundle: PathLike, *, id: str = "") -> Answers:  # noqa: A002 -- as `evidence verify --id` calls it
+def rejudge(bundle: PathLike, *, id: str = "") -> "Answers":  # noqa: A002 -- as `evidence verify --id` calls it
     """Judge a bundle again and answer as `weighbridge evidence verify` does; `id` is its own, or the first digits."""
     from weighbridge.evidence.review import Against, verify
 

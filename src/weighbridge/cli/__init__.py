@@ -1,7 +1,5 @@
 """The command line: one file a verb, imported when it is asked for, so that start-up stays cheap."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
@@ -26,7 +24,7 @@ VERBS = (
 )
 
 
-def brought() -> Brought[click.Command]:
+def brought() -> "Brought[click.Command]":
     """Return the verbs that other packages bring."""
     from weighbridge.core.plugins import Brought  # no verb of the tool needs it
 

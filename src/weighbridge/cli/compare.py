@@ -1,7 +1,5 @@
 """`weighbridge compare`: compare checkpoints with their source. Needs no contract and writes nothing."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import time
@@ -142,7 +140,7 @@ def _are_traces(paths: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _engine(address: str | None) -> Iterator[Engine | None]:
+def _engine(address: str | None) -> "Iterator[Engine | None]":
     if address is None:
         yield None
         return

@@ -1,7 +1,5 @@
 """`weighbridge drill`: break one thing of a small training on purpose, and see which gates say so; keep patterns."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -81,7 +79,7 @@ def run(drill: str, folder: Path | None, as_json: bool) -> None:
     sys.exit(ExitCode.PASSED if right else ExitCode.FAILED)
 
 
-def lines_of(drill: Drill, found: list[Drilled]) -> Iterator[str]:
+def lines_of(drill: Drill, found: "list[Drilled]") -> Iterator[str]:
     """Yield what a drill came to: what each run changed, what fired, what it teaches, and where to look."""
     from weighbridge.drills.drilling import changed, rises
 
@@ -104,7 +102,7 @@ def lines_of(drill: Drill, found: list[Drilled]) -> Iterator[str]:
     yield "not as it had to be: see above" if wrong else "every gate that had to fire fired, what had to stay green did"
 
 
-def _fired(one: Drilled) -> Iterator[str]:
+def _fired(one: "Drilled") -> Iterator[str]:
     """Yield the rows that had to fire with what they say, what helps, those besides, and those that stayed green."""
     evaluation = one.result.evaluation
     says = {row_of(of.gate): finding_text(of, evaluation.measured) for of in evaluation.findings}

@@ -1,7 +1,5 @@
 """What `weighbridge trace repro` writes: the step of one point of a bundle as a script, with its values beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +76,7 @@ def _here(path: str) -> str:
     return here if Path(file).exists() or not (top / file).exists() else str(top / here)
 
 
-def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) -> tuple[Torch, Trace]:
+def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) -> "tuple[Torch, Trace]":
     """Return the reference and the candidate's trace; refuse files that are not those which were measured."""
     from weighbridge.verifiers.forward_errors import both_runs
     from weighbridge.views.model_view import open_model
@@ -104,7 +102,7 @@ def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) ->
     return found.stack, found.found
 
 
-def _check_same(row: ForwardError, trace: Trace, truth: Any, values: Any, *, wrong: bool) -> None:
+def _check_same(row: ForwardError, trace: "Trace", truth: Any, values: Any, *, wrong: bool) -> None:
     """Refuse inputs that are not those of the bundle, and an error that is not that which the bundle tells."""
     from weighbridge.forward.local_pass import compare
     from weighbridge.forward.trace_file import inputs_digest
@@ -116,7 +114,7 @@ def _check_same(row: ForwardError, trace: Trace, truth: Any, values: Any, *, wro
         raise SubjectError("other-subject", what, remedy="bind what was measured: --subject NAME=TARGET")
 
 
-def _of_point(row: ForwardError, figures: Fields, step: Step, dtype: str) -> dict[str, object]:
+def _of_point(row: ForwardError, figures: Fields, step: "Step", dtype: str) -> dict[str, object]:
     """Return what a script says of its point: what was measured, the limit where it is broken, and the step."""
     over, limit = str(figures.get("over") or "all"), figures.get("limit")
     error = getattr(row.candidate, over)

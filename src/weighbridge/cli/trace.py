@@ -1,7 +1,5 @@
 """`weighbridge trace`: write what a model holds at its capture points into a file, look at one, or pack one."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -152,7 +150,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
     tell(lines if everything else capped(lines, POINTS_SHOWN))
 
 
-def _device(facts: Facts) -> str:
+def _device(facts: "Facts") -> str:
     requested, observed = printable(facts.device.requested), printable(facts.device.observed)
     return f"{observed} (asked for {requested})" if observed else f"{requested}, not observed"
 
@@ -192,7 +190,7 @@ def pack(folder: Path, out: Path) -> None:
     tell([f"{out}: {len(facts.order)} points in {facts.dtype} on {_device(facts)}"])
 
 
-def _parts(folder: Path, facts: Facts) -> list[tuple[str, Path]]:
+def _parts(folder: Path, facts: "Facts") -> list[tuple[str, Path]]:
     """Return the files of the points in the order of computing; refuse what is left over, missing or out of step."""
     parts: dict[str, list[tuple[int, Path]]] = {name: [] for name in facts.order}
     for path in sorted(folder.iterdir()):
@@ -282,7 +280,7 @@ def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bo
     return ExitCode.PASSED if all(answer["same"] for answer in answers) else ExitCode.FAILED
 
 
-def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
+def _compared(one: "Trace", other: "Trace", path: str) -> dict[str, Any]:
     from weighbridge.forward.between_traces import apart
 
     if one.facts.tokens != other.facts.tokens:

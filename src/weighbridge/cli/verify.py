@@ -1,7 +1,5 @@
 """`weighbridge verify`: check subjects against contracts, seal the evidence, record which statuses move."""
 
-from __future__ import annotations
-
 import datetime as dt
 import shlex
 import sys
@@ -200,14 +198,14 @@ def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyReq
     yield report.tally
 
 
-def _moved(moves: Sequence[Move]) -> Iterator[str]:
+def _moved(moves: "Sequence[Move]") -> Iterator[str]:
     """Yield which statuses move, and which do not though there is a verdict, those that do alike in one line."""
     shown = (move for move in moves if move.before != move.after or not (move.code.startswith(QUIET) or move.moved))
     for change, places in grouped(map(_move, shown)).items():
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _move(move: Move) -> tuple[str, str]:
+def _move(move: "Move") -> tuple[str, str]:
     """Return how a status moves, or why it does not, and whose it is."""
     unnamed = move.place.instance == DEFAULT or move.place.is_of_files
     place = move.place.gate + ("" if unnamed else f"[{move.place.instance}]")
@@ -219,7 +217,7 @@ def _move(move: Move) -> tuple[str, str]:
     return f"moved: {before} -> {after}" + (f" ({move.says})" if move.code else ""), place
 
 
-def _doubts(loaded: LoadedContract, evaluation: Evaluation, row: Row) -> Iterator[str]:
+def _doubts(loaded: LoadedContract, evaluation: "Evaluation", row: Row) -> Iterator[str]:
     """Yield what the person may have meant instead: the sides exchanged, or another policy, with the line to change."""
     finding = row.finding
     if finding.kind not in ("value-preservation", "dtype-preservation") or not finding.verdict.offences:

@@ -3,8 +3,6 @@
 Gives stored words and computes what a mapping says is computed; never compares, never copies a whole tensor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -114,7 +112,7 @@ def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
     return _transposed(view, tensor, part) if part.transposed else _gathered(view, tensor, part)
 
 
-def _row_order(tensor: Tensor, part: Part) -> NDArray[np.intp]:
+def _row_order(tensor: Tensor, part: Part) -> "NDArray[np.intp]":
     begin, end = part.rows or (0, tensor.shape[0])
     shape = part.view or (end - begin,)
     rows = np.arange(begin, begin + math.prod(shape)).reshape(shape)

@@ -5,8 +5,6 @@ codes stand for several values at once have no nearest code for each; their sign
 Knows no threshold.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -45,7 +43,7 @@ def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> i
     return int(values.size - np.count_nonzero(near))
 
 
-def _in_steps(codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats) -> NDArray[np.bool_]:
+def _in_steps(codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats) -> "NDArray[np.bool_]":
     """Mark the codes at most half a step from their values, or from the end that lies nearest to them."""
     ends = codes.least * scale + added, codes.most * scale + added
     slack = HALF_ULP * np.maximum(*map(np.abs, ends)) + np.float32(HALF_SUBNORMAL * codes.most)
@@ -54,7 +52,7 @@ def _in_steps(codes: Codes, meant: Floats, there: Floats, scale: Floats, added: 
     return np.abs(off, out=off) <= np.abs(scale) * np.float32(0.5 + ROUNDING) + slack
 
 
-def _among_points(codes: Codes, meant: Floats, there: Floats, scale: Floats) -> NDArray[np.bool_]:
+def _among_points(codes: Codes, meant: Floats, there: Floats, scale: Floats) -> "NDArray[np.bool_]":
     """Mark the codes that are as near to their values as the nearest point is; points are whole numbers."""
     at = meant * (2 / scale)  # in halves, between which no two points have their middle
     at += HALVES

@@ -1,7 +1,5 @@
 """Count the elements that a cast or a hypothesis gives, and measure how far the others are off. Decides nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -239,7 +237,7 @@ def _bites(aligned: AlignedTensor) -> Iterator[tuple[Words, Bytes]]:
             yield stored[at:stop], there[at // per * size : stop // per * size]
 
 
-def _ordered(words: Words) -> NDArray[np.int64]:
+def _ordered(words: Words) -> "NDArray[np.int64]":
     """Number words of at most four bytes in the order of their values."""
     half = 1 << (8 * words.itemsize - 1)
     placed = words.astype(np.int64)

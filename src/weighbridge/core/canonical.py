@@ -1,7 +1,5 @@
 """Exact values and bytes, as `spec/bundle.md` has them: dataclasses from plain JSON of one form; `.npy`; SHA-256."""
 
-from __future__ import annotations
-
 import array
 import functools
 import json
@@ -18,6 +16,8 @@ from weighbridge.core.limits import NOTHING, LimitsError, Omitted, Path, read
 from weighbridge.core.model import Json
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 SCALARS = (str, int, float, bool, type(None))
 NUM = "$num"
 SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -76,6 +76,14 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return all that goes with each key, in the order in which they come."""
+    groups: dict[K, list[V]] = {}
+    for key, one in pairs:
+        groups.setdefault(key, []).append(one)
+    return groups
+
+
 def _spelled(pairs: list[tuple[str, Any]]) -> Any:
     value = unique(pairs)
     if len(value) != 1 or NUM not in value:
@@ -104,7 +112,7 @@ def _bounded(text: str) -> int:
     return int(text)
 
 
-def npy(values: array.array[Any]) -> bytes:
+def npy(values: "array.array[Any]") -> bytes:
     """Write a one-dimensional array of float64 (`d`) or int64 (`q`) as `.npy` version 1.0."""
     descr = next(code for code, kind in NPY_TYPES.items() if kind == values.typecode)
     head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({len(values)},), }}"
@@ -113,7 +121,7 @@ def npy(values: array.array[Any]) -> bytes:
     return b"".join((NPY_MAGIC, struct.pack("<H", len(header)), header, _little(values)))
 
 
-def read_npy(data: bytes, *, where: str = "") -> array.array[Any]:
+def read_npy(data: bytes, *, where: str = "") -> "array.array[Any]":
     """Read what `npy` writes, and nothing else: one dimension, `<f8` or `<i8`, exactly as long as it says."""
     start = len(NPY_MAGIC) + 2
     if not data.startswith(NPY_MAGIC) or len(data) < start:
@@ -130,7 +138,7 @@ def read_npy(data: bytes, *, where: str = "") -> array.array[Any]:
     return _little(values)
 
 
-def _little(values: array.array[Any]) -> array.array[Any]:
+def _little(values: "array.array[Any]") -> "array.array[Any]":
     if sys.byteorder == "little":
         return values
     swapped = array.array(values.typecode, values)

@@ -1,7 +1,5 @@
 """Measure what the gates need with its canaries, and judge what the sealed form of that decodes to."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import itertools
@@ -75,7 +73,7 @@ class EvaluationSession:
     prefetching: dict[str, float] = field(default_factory=dict)
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def evaluate(self, redactor: Redactor | None = None) -> Evaluation:
+    def evaluate(self, redactor: "Redactor | None" = None) -> Evaluation:
         """Measure what the gates need, and judge it as sealed; without a redactor, nothing is to be kept."""
         for gate, instance in self.gates() if not self.with_itself else ():
             mine = found(gate.subjects.values(), self.bound, instance)
@@ -95,7 +93,7 @@ class EvaluationSession:
         """Yield every gate with each of its instances."""
         return ((gate, instance) for gate in self.contract.gates for instance in self.on[gate.id])
 
-    def judged(self, redactor: Redactor | None) -> Evaluation:
+    def judged(self, redactor: "Redactor | None") -> Evaluation:
         """Judge what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ."""
         views, canaries = self.views, self.canaries
         files: dict[tuple[str, str], SubjectFiles] = {}
@@ -277,7 +275,7 @@ def files_of(view: Any, known: Mapping[str, str] | None = None, was: Collection[
     return SubjectFiles({**digests, **more}, beside)
 
 
-def as_sealed(item: model.Measured, redactor: Redactor | None) -> model.Measured:
+def as_sealed(item: model.Measured, redactor: "Redactor | None") -> model.Measured:
     """Return what the sealed bytes decode to; what a hostile subject makes unfit for a bundle was not measured."""
     try:
         body, arrays = encode_measured(item)

@@ -1,7 +1,5 @@
 """One `verify`: load contracts, bind subjects, measure, judge, seal the evidence, and show or record what moves."""
 
-from __future__ import annotations
-
 import fnmatch
 import functools
 import os
@@ -56,7 +54,7 @@ class VerifyRequest:
     command: tuple[str, ...] = ()  # without it, what was typed
     waivers: Waivers = field(default_factory=Waivers)
     lane: str = ""
-    project: Project | None = None  # with a lane: the lanes that there are
+    project: "Project | None" = None  # with a lane: the lanes that there are
 
     @property
     def excuses(self) -> Excuses:
@@ -72,7 +70,7 @@ class ContractResult:
     evaluation: Evaluation
     bundle: Bundle | None  # None where nothing is kept, or the lane measures nothing of the contract
     subjects: tuple[tuple[str, str, str, str], ...]  # by name, instance, redacted target, and why no witness saw it
-    moves: tuple[Move, ...] = ()
+    moves: "tuple[Move, ...]" = ()
     # What findings stand on that another lane measured, by gate and instance: they are not in the bundle.
     elsewhere: Mapping[tuple[str, str], str] = field(default_factory=dict)
 

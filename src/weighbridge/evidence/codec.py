@@ -1,7 +1,5 @@
 """Measurements, verdicts, findings and canaries as JSON and back: what is judged is what these bytes decode to."""
 
-from __future__ import annotations
-
 import array
 import dataclasses
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -41,7 +39,7 @@ class _Head:
 UNREAD: Mapping[str, type[model.Unmeasured | model.Faulted]]
 UNREAD = {"unmeasured": model.Unmeasured, "faulted": model.Faulted}
 TAGS = ("measurement", *UNREAD)
-_KEPT: MutableMapping[str, array.array[Any]] = WeakValueDictionary()  # by digest, while somebody has them
+_KEPT: "MutableMapping[str, array.array[Any]]" = WeakValueDictionary()  # by digest, while somebody has them
 HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 
@@ -105,7 +103,7 @@ def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -
             return model.Series(step, value)
 
 
-def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array[Any]:
+def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> "array.array[Any]":
     if not isinstance(digest, str) or digest not in arrays:
         raise wrong("no array of this bundle", at)
     if (values := _KEPT.get(digest)) is None:  # many columns have the same steps

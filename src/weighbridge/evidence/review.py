@@ -1,7 +1,5 @@
 """Five questions about a bundle, each answered for itself, and what differs between two; no proof of honesty."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -79,7 +77,7 @@ class Against:
     recorded: Collection[str] | None = None  # the ids that the ledger names
     contracts: Mapping[str, str] = field(default_factory=dict)  # digests of contracts as they stand now, by id
     anchored: bool = False  # whether `given` or `recorded` must have the id
-    keys: Mapping[str, SSlibKey] = field(default_factory=dict)  # by the names of their files; one must have signed
+    keys: "Mapping[str, SSlibKey]" = field(default_factory=dict)  # by the names of their files; one must have signed
 
 
 UNREAD = Answer(CANNOT_SAY, "not asked: the integrity is broken")
@@ -200,7 +198,7 @@ def rederivation(bundle: Bundle) -> Answer:
     return Answer(BROKEN, says, tuple(changed))
 
 
-def _authenticity(opened: Opened, keys: Mapping[str, SSlibKey]) -> Answer:
+def _authenticity(opened: Opened, keys: "Mapping[str, SSlibKey]") -> Answer:
     """Return which of the reviewer's keys signed; a signature that was not checked by a key counts for nothing."""
     assert opened.statement is not None
     stated = statement.to_bytes(opened.statement)

@@ -1,7 +1,5 @@
 """Signatures of a bundle: DSSE envelopes of one form over its statement, one file for each signer, added after it."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable, Mapping
@@ -85,7 +83,7 @@ def _libraries() -> tuple[Any, Any]:
     return serialization, signer
 
 
-def sign(stated: bytes, signer: CryptoSigner) -> tuple[str, bytes]:
+def sign(stated: bytes, signer: "CryptoSigner") -> tuple[str, bytes]:
     """Return a signature of a statement: the name of its file in the bundle's folder, and its envelope."""
     from securesystemslib.dsse import Envelope
 
@@ -93,7 +91,7 @@ def sign(stated: bytes, signer: CryptoSigner) -> tuple[str, bytes]:
     return _file(made.keyid), to_bytes(stated, made.keyid, bytes.fromhex(made.signature))
 
 
-def check(found: Mapping[str, bytes], stated: bytes, keys: Mapping[str, SSlibKey]) -> tuple[str, ...]:
+def check(found: Mapping[str, bytes], stated: bytes, keys: "Mapping[str, SSlibKey]") -> tuple[str, ...]:
     """Return the files of the keys that signed; raise `signature-wrong` for a forged one, `not-signed` for none."""
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import VerificationError
@@ -116,13 +114,13 @@ def check(found: Mapping[str, bytes], stated: bytes, keys: Mapping[str, SSlibKey
     return signed
 
 
-def public_key(path: Path) -> SSlibKey:
+def public_key(path: Path) -> "SSlibKey":
     """Read an ed25519 public key in PEM, or raise `key-file` or `extra-missing`."""
     forms, signer = _libraries()
     return _key(path, lambda pem: signer.SSlibKey.from_crypto(forms.load_pem_public_key(pem)), PUBLIC)
 
 
-def private_key(path: Path) -> CryptoSigner:
+def private_key(path: Path) -> "CryptoSigner":
     """Read an ed25519 private key in PEM without a password, or raise `key-file` or `extra-missing`."""
     forms, signer = _libraries()
     return _key(path, lambda pem: signer.CryptoSigner(forms.load_pem_private_key(pem, None)), PRIVATE)

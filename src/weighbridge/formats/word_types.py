@@ -1,7 +1,5 @@
 """Which of NumPy's types reads a dtype's stored words."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -14,7 +12,7 @@ INTEGERS = {f"{letter}{8 * size}": f"<{letter.lower()}{size}" for size in (1, 2,
 
 
 @functools.cache
-def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
+def numpy_dtype(dtype: str) -> "np.dtype[Any] | None":
     """Return the NumPy type that reads this dtype's words, or None for blocks, packed bits, booleans and complex."""
     if dtype in EXTENDED:
         import ml_dtypes

@@ -1,7 +1,5 @@
 """How far the captures of one trace lie from those of another, point by point, in constant memory. Needs no torch."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -127,7 +125,7 @@ def outcome_of(trusted: Trace, found: Trace) -> Outcome:
     return Outcome(point=point, kl_mean=mean, kl_max=most, flips=len(leads), of=len(divergences), widest_flip=widest)
 
 
-def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+def _divergence(ours: "NDArray[np.float64]", theirs: "NDArray[np.float64]") -> float:
     """Return how far the probabilities that logits stand for diverge from ours; NaN where they are not finite."""
     with np.errstate(invalid="ignore"):
         one, other = ours - ours.max(), theirs - theirs.max()

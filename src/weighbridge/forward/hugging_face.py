@@ -3,8 +3,6 @@
 And the capture points of its architecture, of its configuration alone: no weight is read, and nothing is computed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,7 +32,7 @@ class Directory:
     options: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def named(cls, spec: str) -> Directory:
+    def named(cls, spec: str) -> "Directory":
         """Read `hf:DIR?key=value&…`; refuse with `hf-option` or `no-file`."""
         place, _, asked = spec.removeprefix("hf:").partition("?")
         options = dict(parse_qsl(asked, keep_blank_values=True))
@@ -101,14 +99,14 @@ def channels_of(directory: Directory) -> dict[str, tuple[int, bool]]:
         raise SubjectError("trace-points", what[:300], where=directory.spec, remedy=remedy) from problem
 
 
-def _visited(directory: Directory, dtype: torch.dtype) -> dict[str, tuple[int, bool]]:
+def _visited(directory: Directory, dtype: "torch.dtype") -> dict[str, tuple[int, bool]]:
     import transformers
 
     found: dict[str, tuple[int, bool]] = {}
     config = transformers.AutoConfig.from_pretrained(directory.path, local_files_only=True, trust_remote_code=False)
     kind: Any = getattr(transformers, next(iter(config.architectures or ()), ""), transformers.AutoModelForCausalLM)
 
-    def visit(point: str, rows: torch.Tensor) -> None:
+    def visit(point: str, rows: "torch.Tensor") -> None:
         found.setdefault(point, (rows.shape[2], len(rows) < SHAPE[0]))
 
     with torch.device("meta"), listening(_without_values), torch.no_grad():

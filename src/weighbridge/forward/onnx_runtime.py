@@ -4,8 +4,6 @@ Its points are found by the module paths that `torch.onnx.export(…, dynamo=Tru
 value stands for, such as queries after the rotation, is no point: it is counted, and what is made of it is compared.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Mapping
@@ -33,7 +31,7 @@ class Session(Stack):
     def capture(self, tokens: Tokens, path: Path | Again, wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace of the points that are wanted."""
 
-        def run(tokens: Tokens) -> Mapping[str, NDArray[Any]]:
+        def run(tokens: Tokens) -> "Mapping[str, NDArray[Any]]":
             return {point: values for point, values in self.run(tokens).items() if wanted is None or point in wanted}
 
         return Stack.capture(replace(self, run=run), tokens, path, weights=weights)
@@ -48,7 +46,7 @@ class OnnxFile:
     provider: str = CPU
 
     @classmethod
-    def named(cls, spec: str) -> OnnxFile:
+    def named(cls, spec: str) -> "OnnxFile":
         """Read `onnx:FILE?provider=…`; refuse with `onnx-option` or `no-file`."""
         place, _, asked = spec.removeprefix("onnx:").partition("?")
         options = dict(parse_qsl(asked, keep_blank_values=True))
@@ -143,7 +141,7 @@ def _points(graph: Any) -> Mapping[str, str]:
     return {**entering, outputs[0]: "logits", **leaving}
 
 
-def _run(session: Any, points: Mapping[str, str], tokens: Tokens) -> Mapping[str, NDArray[Any]]:
+def _run(session: Any, points: Mapping[str, str], tokens: Tokens) -> "Mapping[str, NDArray[Any]]":
     ids = np.array(tokens, dtype=np.int64)
     others = {"attention_mask": np.ones_like(ids), "position_ids": np.arange(ids.shape[1])[None].repeat(len(ids), 0)}
     names = [output.name for output in session.get_outputs()]

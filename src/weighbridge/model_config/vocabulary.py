@@ -5,8 +5,6 @@ are taken as converters write them: WordPiece with a mark before whole words, ad
 without a piece as `[PADn]`. Knows no threshold.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools
@@ -62,7 +60,7 @@ class Vocabulary:
     why: str = ""  # what keeps the pieces from being read, where they are there
 
 
-def of_gguf(values: LongValues) -> Vocabulary | None:
+def of_gguf(values: "LongValues") -> Vocabulary | None:
     """Find the vocabulary in a GGUF header, or None; it is read entry by entry, whatever its size."""
     if (count := values.count(TOKENS)) is None:
         return None

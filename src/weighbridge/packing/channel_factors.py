@@ -4,8 +4,6 @@ AWQ multiplies the columns of a weight, and divides what they are fed by: a norm
 before. Quantising to few bits leaves such factors to be fitted by least squares, with an error that is known.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator
@@ -32,11 +30,11 @@ class Factors(NamedTuple):
     values: Doubles
     error: Doubles
 
-    def over(self, other: Factors) -> Factors:
+    def over(self, other: "Factors") -> "Factors":
         """Return how many times the other's they are, with the error of both."""
         return Factors(self.values / other.values, np.hypot(self.error, other.error))
 
-    def times(self, factor: float) -> Factors:
+    def times(self, factor: float) -> "Factors":
         """Return them with another factor in each."""
         return Factors(self.values * factor, self.error)
 

@@ -4,8 +4,6 @@ Where these or the configuration leave a doubt, there is no rule. The codes of A
 others than the nearest: their packers let one code make up for the error of others.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import struct
@@ -264,7 +262,7 @@ def _state(data: memoryview) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _numbers(tensor: Tensor | None, many: int, groups: int, read: Read) -> NDArray[np.int32] | None:
+def _numbers(tensor: Tensor | None, many: int, groups: int, read: Read) -> "NDArray[np.int32] | None":
     """Return the group of each row or column, where a tensor numbers them."""
     if tensor is None:
         return None

@@ -1,7 +1,5 @@
 """Count the codes of a packed weight that are not the nearest to their values, and measure how far they are off."""
 
-from __future__ import annotations
-
 import math
 
 from weighbridge.comparison.casts import decode
@@ -75,7 +73,7 @@ class CodeErrors:
         self.steps += _sum_of_squares(np.divide(error, tile.scales, out=error)) if self.rule.chosen else 0.0
         return doubt
 
-    def _sure(self, meant: Floats, error: Floats, tile: Tile) -> NDArray[np.bool_]:
+    def _sure(self, meant: Floats, error: Floats, tile: Tile) -> "NDArray[np.bool_]":
         """Mark codes that are surely the nearest: less than half a step off, what their value rounds to, or between."""
         if not self.rule.points:
             return np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
@@ -91,7 +89,7 @@ class CodeErrors:
             same |= units == tile.points
         return same
 
-    def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> NDArray[np.bool_]:
+    def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> "NDArray[np.bool_]":
         """Mark the codes in doubt that are as near as the nearest one, but for roundings."""
         least, most = self.rule.reach
         units = (values - added) / scales

@@ -1,7 +1,5 @@
 """Findings in the words of the cards, for all reports, and as a terminal shows them: a block a gate, and the tally."""
 
-from __future__ import annotations
-
 import enum
 import itertools
 import re
@@ -12,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, model, printable, singular
+from weighbridge.core.canonical import grouped
 from weighbridge.core.frozen import dataclass, field
-from weighbridge.core.grouping import grouped
 from weighbridge.judging.requests import DEFAULT, RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -191,12 +189,12 @@ def verdict_lines(kind: str, verdict: model.Verdict) -> list[str]:
     return render(gate_words(kind), verdict)
 
 
-def hints(words: CodeCard) -> Mapping[str, str]:
+def hints(words: "CodeCard") -> Mapping[str, str]:
     """Return what helps with a code, by what the hint is called."""
     return {label: getattr(words, word) for word, label in HINTS.items()}
 
 
-def _helps(words: CodeCard, verdict: model.Verdict, figures: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def _helps(words: "CodeCard", verdict: model.Verdict, figures: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield what the mechanisms that were found say of the cause, the most frequent first; else what the code says."""
     from weighbridge.cards.words import fill, glossary
 

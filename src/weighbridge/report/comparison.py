@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import click
 
 from weighbridge.core import Faulted, Fields, Finding, Measurement, Offence, Outcome, TrialResult, printable, table
-from weighbridge.core.grouping import grouped
+from weighbridge.core.canonical import grouped
 from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison, policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR

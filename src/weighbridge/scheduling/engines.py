@@ -4,8 +4,6 @@ Tasks carry paths, never payloads, and bring rows back. What a lost worker had n
 reaches an engine knows its address and its workers, nothing of what they do.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib
@@ -66,7 +64,7 @@ class Task:
 
     run: str
     prepare: Callable[[tuple[Any, ...], Fields], Job] = field(compare=False)
-    views: tuple[PackedView, ...] = field(compare=False)
+    views: "tuple[PackedView, ...]" = field(compare=False)
     options: Fields = field(compare=False)
     fingerprint: str = field(compare=False)
     version: str = field(default=__version__, compare=False)
@@ -74,7 +72,7 @@ class Task:
     def __str__(self) -> str:
         return self.run  # what an engine calls it
 
-    def __call__(self, at: int, place: Any) -> WorkerAnswer:
+    def __call__(self, at: int, place: Any) -> "WorkerAnswer":
         """Describe one place; whatever goes wrong is brought back as an answer."""
         worker = _worker()
         try:
@@ -110,7 +108,7 @@ class Engine:
     """An engine that was reached; call it with a job to have it done."""
 
     address: str
-    cluster: Cluster
+    cluster: "Cluster"
     ran: Ran = field(default_factory=Ran)
 
     def __call__(self, job: Job, spec: JobSpec, on_progress: Progress) -> tuple[Any, ...]:
@@ -162,7 +160,7 @@ def _worker() -> str:
     return f"{platform.node()}, process {os.getpid()}"
 
 
-def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: Came) -> None:
+def _ask(cluster: "Cluster", task: Task, places: list[tuple[int, Any]], came: Came) -> None:
     import joblib  # which waits here, so that nobody else has to
 
     try:

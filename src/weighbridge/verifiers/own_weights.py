@@ -1,7 +1,5 @@
 """A candidate's own weights by the reference's names: of its stack, or of its checkpoint by the maps of `compare`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,7 +43,7 @@ def as_candidate(
     return replace(reference, weights=name), digests, taken
 
 
-def _taken(name: str, own: NDArray[Any], theirs: NDArray[Any]) -> Taken:
+def _taken(name: str, own: "NDArray[Any]", theirs: "NDArray[Any]") -> Taken:
     """Return how far a matrix lies from ours, over all of it and over its worst row."""
     ours, off = (one.reshape(-1, one.shape[-1]) for one in (own, theirs - own))
     norms, errors = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (ours, off))
@@ -61,7 +59,7 @@ def own_digests(reference: ModelView, candidate: ModelView, dtype: str) -> Mappi
     return known[key]
 
 
-def own_weights(reference: ModelView, candidate: ModelView) -> Iterator[tuple[str, NDArray[Any]]]:
+def own_weights(reference: ModelView, candidate: ModelView) -> "Iterator[tuple[str, NDArray[Any]]]":
     """Yield the candidate's weights in float32 by the reference's names; none where it says none."""
     stack = candidate.stack()
     if isinstance(stack, Torch):
@@ -72,7 +70,7 @@ def own_weights(reference: ModelView, candidate: ModelView) -> Iterator[tuple[st
         yield from _mapped(path, _checkpoint(reference))
 
 
-def _mapped(path: Path, reference: Path) -> Iterator[tuple[str, NDArray[Any]]]:
+def _mapped(path: Path, reference: Path) -> "Iterator[tuple[str, NDArray[Any]]]":
     source, target = both_unpacked((open_checkpoint(path), open_checkpoint(reference)))
     for name, pairing in planned(source, target, {}).pairings.items():
         aligned = AlignedTensor(source, target, pairing)

@@ -5,8 +5,6 @@ for the rest, zeros left out. What a dtype has no use for is null. A symbol is t
 word: F16 reads five of exponent and three of mantissa, BF16 its whole exponent.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -105,7 +103,7 @@ DIGITS = 6  # of a bit; what lies behind depends on the order of summing
 STRAY = 2.0**-10  # of the mass of every law is spread evenly, so that a stray outlier costs bits and not everything
 
 
-def symbols(words: NDArray[Any]) -> NDArray[Any]:
+def symbols(words: "NDArray[Any]") -> "NDArray[Any]":
     """Return the eight bits after the sign of 16-bit words, `[elements]`."""
     return words >> SHIFT & (SYMBOLS - 1)
 

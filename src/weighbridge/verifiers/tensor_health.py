@@ -1,7 +1,5 @@
 """tensor_health: what is odd about the values of each tensor of one checkpoint, one row a tensor."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -86,7 +84,7 @@ def _is_one(one: Tensor, other: Tensor) -> bool:
     return here == there
 
 
-def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
+def _not_finite(data: "NDArray[np.uint8]", tensor: Tensor) -> tuple[int, int]:
     if tensor.dtype in FINITE:
         return 0, 0
     if tensor.dtype in DECODED:
