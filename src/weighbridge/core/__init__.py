@@ -2,7 +2,18 @@
 
 __version__ = "0.1.0"
 
-from weighbridge.core.canonical import at_pointer, build, closed, dumps, json_value, loads, sha256, unique, wrong
+from weighbridge.core.canonical import (
+    at_pointer,
+    build,
+    closed,
+    dumps,
+    grouped,
+    json_value,
+    loads,
+    sha256,
+    unique,
+    wrong,
+)
 from weighbridge.core.data import data_path, table
 from weighbridge.core.errors import (
     AmendmentError,
@@ -19,7 +30,6 @@ from weighbridge.core.errors import (
 )
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code, unblocked
 from weighbridge.core.frozen import Bytes, Doubles, Floats, NDArray, Values, Words, dataclass, field, np, replace, torch
-from weighbridge.core.grouping import grouped
 from weighbridge.core.limits import Doc, LimitsError, Problem, closest, fields, nearest, plain, read, schema, show
 from weighbridge.core.local_files import exists, is_file, is_folder, lexists, local_path, read_regular_file
 from weighbridge.core.model import (

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses import kind
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, blocked, rows_of
 from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, dataclass, field, plain, replace
-from weighbridge.core.grouping import grouped
+from weighbridge.core.canonical import grouped
 from weighbridge.gates.families.block_types import BOUND
 from weighbridge.quantities.checkpoints import FileBeside
 from weighbridge.quantities.tensors import TensorPair
