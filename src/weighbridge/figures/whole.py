@@ -1,4 +1,7 @@
-"""Figures of a whole series: its ends, its extremes, its spread; and what is left of what a model loses at first."""
+"""Figures of a whole series, its ends, extremes and spread, and of a whole run: its corpus, its share of a peak.
+
+And what is left of what a model loses at first.
+"""
 
 import bisect
 import itertools
@@ -7,10 +10,12 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Series
+from weighbridge.core import Series, table
 from weighbridge.figures.figure import FigureValue, figure, middle, most_of, ratio
 from weighbridge.figures.references import SUMMARIES
+from weighbridge.quantities.runs import CorpusProgress
 
+PEAKS: Any = table("figures/device_peaks")
 DUST = 1e-5  # of a clip limit, by which a clipped norm falls short of it
 
 
@@ -132,3 +137,42 @@ def statistic(series: Series, limits: Any) -> FigureValue:
             "outside_slowest_step": outside_step,
         },
     )  # fmt: skip
+
+
+@figure(
+    "flops_per_parameter × parameters × tokens_per_step / shortest wall_ms / (devices × peak)",
+    source="6 FLOPs a parameter and token: Kaplan et al. 2020; peaks: figures/device_peaks.yaml",
+)
+def share_of_peak(times: Series, limits: Any) -> FigureValue:
+    """Return which share of what its devices compute at most the fastest step needed."""
+    shortest, peak = min(times.value), PEAKS[limits.device][limits.dtype]
+    flops = limits.flops_per_parameter * limits.parameters * limits.tokens_per_step
+    share = flops / (shortest / 1e3) / (limits.devices * peak * 1e12) if shortest > 0 else math.inf
+    named = {"device": limits.device, "dtype": limits.dtype, "devices": limits.devices, "peak_tflops": peak}
+    return FigureValue(share, {**named, "wall_ms": shortest, "step": times.step[times.value.index(shortest)]})
+
+
+@figure("tokens consumed / tokens of the corpus", unit="epochs")
+def epochs(progress: CorpusProgress, _limits: object) -> FigureValue:
+    """Return how often the corpus was passed over."""
+    tokens, corpus = progress.tokens, progress.corpus_tokens
+    assert tokens
+    assert corpus
+    return FigureValue(tokens / corpus, {"tokens": tokens, "corpus_tokens": corpus})
+
+
+@figure("tokens consumed / parameters", unit="tokens", source="compute-optimal training: 20, Hoffmann et al. 2022")
+def tokens_per_parameter(progress: CorpusProgress, limits: Any) -> FigureValue:
+    """Return how many tokens were seen for each parameter."""
+    tokens = progress.tokens
+    assert tokens
+    return FigureValue(tokens / limits.parameters, {"tokens": tokens, "parameters": limits.parameters})
+
+
+@figure("|steps taken - steps asked for|", unit="steps")
+def steps_off(progress: CorpusProgress, _limits: object) -> FigureValue:
+    """Return by how many steps a run missed what it was asked for."""
+    taken, asked = progress.taken_steps, progress.requested_steps
+    assert taken
+    assert asked
+    return FigureValue(abs(taken - asked), {"taken": taken, "asked": asked})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from weighbridge.clauses.kind import Evidence, Numbers, record_of, settings
 from weighbridge.core import Doc, Fields, Offence
-from weighbridge.figures.progress import epochs, steps_off, tokens_per_parameter
+from weighbridge.figures.whole import epochs, steps_off, tokens_per_parameter
 from weighbridge.gates.families.rule import ProgressRule
 from weighbridge.quantities.runs import CorpusProgress
 
