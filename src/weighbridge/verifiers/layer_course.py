@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dataclass, field, replace
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, data, dataclass, field, replace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import Role, TensorCourse
 from weighbridge.run_logs.json_log import LAYERS, read_layers
@@ -19,13 +19,7 @@ ALWAYS = (-math.inf, math.inf)
 ALIKE = 0.01  # of a norm: what adding up in another order, and printing, may change
 RECORD = "record the run with weighbridge.recorder.Recorder(…, probe_every=10), which writes layers.jsonl"
 BLOCK = re.compile(r"((?:.*?\.)?\d+)\.")  # a layer, by the first number in a name
-ROLES = (
-    (Role.KEY_BIAS, r"(?:^|[._])(?:k|key|keys|wk|k_proj|key_proj|k_lin)\.bias$"),
-    (Role.NORM, r"(?:^|[._])(?:\w*norm\w*|ln|ln_?\w|bn\d*)(?:\.|$)"),
-    (Role.EMBEDDING, r"(?:^|[._])(?:\w*embed\w*|wte|wpe|emb)(?:\.|$)"),
-    (Role.HEAD, r"(?:^|\.)(?:lm_head|head|classifier|score|decoder|output|unembed)\.(?:weight|bias)$"),
-    (Role.BIAS, r"(?:^|[._])bias$"),
-)
+ROLES = tuple((Role(role), pattern) for role, pattern in data.table("verifiers/tensor_roles").items())
 
 
 @dataclass(frozen=True, slots=True)

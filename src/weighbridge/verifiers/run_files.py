@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, WeighbridgeError, data_path, quoted, replace
+from weighbridge.core import (
+    Fields,
+    Measurement,
+    SubjectKind,
+    Unmeasured,
+    WeighbridgeError,
+    data,
+    data_path,
+    quoted,
+    replace,
+)
 from weighbridge.core.canonical import loads, sha256
 from weighbridge.core.local_files import files_sha256, is_folder, read_regular_file
 from weighbridge.quantities.base import rows_of
@@ -24,15 +34,7 @@ SHORT = 4  # numbers of a long list of them that the schema is tried on: the oth
 Found: TypeAlias = tuple[FileState, str]
 Event: TypeAlias = Mapping[str, Any]
 WHOLE: Found = (FileState.WHOLE, "")
-LACKING = {
-    "analysis": ("no-analysis", "the run announced no analysis checkpoint", "Recorder(…, analysis=Analysis())"),
-    "checkpoint": (
-        "no-checkpoints",
-        "the run logged no checkpoint by name",
-        "recorder.checkpoint(path) once one is written",
-    ),
-    "probes": ("no-probes", "the run looked at no probes", "Recorder(…, probes=Probes(path=…))"),
-}
+LACKING = data.table("verifiers/lacking_files")
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
