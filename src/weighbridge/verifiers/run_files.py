@@ -8,17 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import (
-    Fields,
-    Measurement,
-    SubjectKind,
-    Unmeasured,
-    WeighbridgeError,
-    data,
-    data_path,
-    quoted,
-    replace,
-)
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, WeighbridgeError, data, quoted, replace
 from weighbridge.core.canonical import loads, sha256
 from weighbridge.core.local_files import files_sha256, is_folder, read_regular_file
 from weighbridge.quantities.base import rows_of
@@ -138,7 +128,7 @@ def newest_snapshot(view: RunView) -> tuple[str, Fields] | None:
 def _schema() -> Any:
     import jsonschema
 
-    schema = loads((data_path("spec") / f"{SNAPSHOT}.schema.json").read_bytes(), spelled=False)
+    schema = loads((data.data_path("spec") / f"{SNAPSHOT}.schema.json").read_bytes(), spelled=False)
     return jsonschema.Draft202012Validator(schema)
 
 
