@@ -258,6 +258,15 @@ def test_scales_of_gptq_whose_bits_are_of_the_other_dtype_are_named(
     assert all(f"where bits of {other} lie under that label" in one for one in says)
 
 
+def test_scales_of_gptq_that_are_far_from_those_of_the_other_layers_are_named(cli: Cli, tmp_path: Path) -> None:
+    layers = {at: scaled_by(((1000 if at == 2 else 1) * SIZES).astype("<f2")) for at in range(4)}
+    tensors = {f"model.layers.{at}.{name}": one for at, layer in layers.items() for name, one in layer.items()}
+    inspected, verified, says = looked(cli, stored(tmp_path / "x", tensors, GPTQ))
+    assert (inspected, verified, len(says)) == (1, 1, 1)
+    assert "layers.2.a.qweight" in says[0]
+    assert "where the median of 4 layers is" in says[0]
+
+
 @pytest.mark.parametrize("settings", [GPTQ, None])
 def test_the_share_that_is_decided_is_of_weights_and_not_of_the_words_that_hold_them(
     cli: Cli, tmp_path: Path, settings: Mapping[str, Any] | None

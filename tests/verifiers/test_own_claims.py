@@ -112,6 +112,26 @@ def test_what_is_a_design_contradicts_nothing(tmp_path: Path, names: list[str], 
     assert wrong(folder(tmp_path / "x", names, **config)) == {}
 
 
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"hidden_size": 8}, True),
+        ({"text_config": {"hidden_size": 8}}, True),
+        ({"hidden_size": 4}, False),
+        ({"hidden_size": 8, "word_embed_proj_dim": 4}, False),
+        ({"vision_config": {"embed_dims": [2, 4]}}, False),
+        ({"vocab_size": 6}, False),
+    ],
+)
+def test_weights_of_another_model_than_the_configuration_s_are_named_by_their_embedding(
+    tmp_path: Path, config: Mapping[str, Any], named: bool
+) -> None:
+    save_file({"model.embed_tokens.weight": np.ones((6, 4), "<f4")}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
+    said = {"model.embed_tokens.weight": "its shape is [6, 4]"} if named else {}
+    assert wrong(tmp_path) == said
+
+
 def test_eyes_of_the_stated_depth_do_not_stand_for_layers_of_text(tmp_path: Path) -> None:
     names = [*layers(3), *layers(4, "vision_tower.layers")]
     said = {"model.layers": "no tensor is of layer 3"}

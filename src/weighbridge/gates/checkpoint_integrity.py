@@ -3,6 +3,7 @@
 What a reader refuses (extents that overlap, leave a hole, end too soon) is an unreadable subject, and never comes here.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, TypeAlias
@@ -45,8 +46,9 @@ TOO_MANY = _in_tensors.beyond(
 CUT = _in_tensors.beyond(
     ("the end of a row", "zero-tail", lambda _, __, tail: _ending(tail, tail + 1)),
     ("a row and half of one", "zero-tail", lambda _, __, tail: _ending(3 * tail, 2 * tail)),
+    ("half of its rows", "zero-tail", lambda _, __, tail: {**_ending(tail, tail), "bytes": 2 * tail, "shape": (2, 2)}),
 )
-TAIL = "run of zeros at a tensor's end that starts inside a row"
+TAIL = "run of zeros at a tensor's end that starts inside a row, or is half of a matrix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +93,9 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     beside = tuple(f"file {glob}" for glob in limits.may_lie_beside)
 
     def cut_short(row: TensorHealth) -> bool:
-        tail = row.zero_tail_bytes
-        return tail >= limits.zero_tail_below_bytes and tail % row.row_bytes != 0
+        tail, half = row.zero_tail_bytes, row.bytes / 2 if sum(n > 1 for n in row.shape) > 1 else math.inf
+        long = tail >= limits.zero_tail_below_bytes and not row.all_zero
+        return long and (tail % row.row_bytes != 0 or tail >= half)
 
     def copied(row: TensorHealth) -> bool:
         """Return whether it is another's copy; equal constants are no copies, and tied ones are both named."""
@@ -161,7 +164,7 @@ def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None
 
 
 KIND = Kind(
-    name="checkpoint-integrity", version=5, roles={"candidate": SubjectKind.CHECKPOINT},
+    name="checkpoint-integrity", version=6, roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=("candidate",)), "files": Need("file_structure", of=("candidate",)),
            "claims": Need("own_claims", of=("candidate",))},
     limits=Limits, codes=codes(*FAILS, blocked=BLOCKED), judge=ClauseJudge(clauses, figures, by_place=True),

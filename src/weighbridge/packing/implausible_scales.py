@@ -30,7 +30,7 @@ def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) ->
             alone = codes if len(weight.scales) == 1 and codes.dtype == "F8_E4M3" else None
             if said := _mislabelled(values, one.dtype) or (_of_fp8(view, values, alone) if of_fp8 else ""):
                 wrong.setdefault(codes.name, f"its scales {said}")
-            elif alone:
+            elif alone or (len(weight.scales) == 1 and reads(one) and values.max() > 0):
                 known[codes.name] = most = float(values.max())
                 for place in ("", NUMBER.sub(".*.", codes.name, count=1)):
                     layers.setdefault(place, []).append(most)

@@ -23,12 +23,14 @@ PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
 ALONE = "bound without weighbridge-00002-of-00002.safetensors"
 MOST, SHOWN = 10_000, 3  # layers
+EMBEDDING = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings)\.weight")
+WIDTH = re.compile(r".*(?:hidden|emb|model|width|dim)")  # keys of widths, and of more: a chance likeness is no finding
 OFTEN, FEW = 3, 4  # layers that are alike, and parts of what is in one: a module that a design leaves out is more
 
 
 def measure(views: Views, _options: Fields) -> Measurement:
     """Describe every claim, with what contradicts it."""
-    return table("own_claims", [*_files(views[0]), *_packed(views[0]), *_layers(views[0])])
+    return table("own_claims", [*_files(views[0]), *_packed(views[0]), *_layers(views[0]), *_widths(views[0])])
 
 
 def _files(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -69,6 +71,27 @@ def _layers(view: CheckpointView) -> Iterator[OwnClaim]:
         of, wrong = contradicted(lists_of(names), *((count - more, count) if gguf else (count, count + more)))
         says = f"{count} layers by {stated['block_count'].read}"
         yield from [OwnClaim(name=of, about="layers", says=says, wrong=wrong)] if of else ()
+
+
+def _widths(view: CheckpointView) -> Iterator[OwnClaim]:
+    """Yield of each embedding of words whether it is as wide as anything that config.json says."""
+    embeddings = [
+        one for one in map(view.tensor, view.names()) if EMBEDDING.fullmatch(one.name) and len(one.shape) == 2
+    ]
+    widths = set(_ints(config_beside(view))) if embeddings else set()
+    for one in (one for one in embeddings if widths and one.dtype in ("F16", "BF16", "F32")):
+        wrong = "" if one.shape[1] in widths else f"its shape is {list(one.shape)}"
+        says = f"as wide as a width in {CONFIG}: {_first(sorted(widths))}"
+        yield OwnClaim(name=one.name, about="layers", says=says, wrong=wrong)
+
+
+def _ints(value: object, key: str = "") -> Iterator[int]:
+    if isinstance(value, dict):
+        yield from (found for name, inner in value.items() for found in _ints(inner, str(name)))
+    elif isinstance(value, list):
+        yield from (found for inner in value for found in _ints(inner, key))
+    elif type(value) is int and WIDTH.match(key):
+        yield value
 
 
 def lists_of(names: Iterable[str]) -> dict[str, dict[int, set[str]]]:
@@ -112,15 +135,15 @@ def _first(found: Sequence[object]) -> str:
 
 
 def extent(views: Views, _options: Fields) -> int:
-    """Count the files, the packed weights, and the claim of layers."""
-    return len(views[0].files) + sum(1 for _ in by_names(views[0])) + sum(1 for _ in _layers(views[0]))
+    """Count the files, the packed weights, the claim of layers, and the embeddings of words."""
+    return len(views[0].files) + sum(1 for each in (by_names, _layers, _widths) for _ in each(views[0]))
 
 
 def canary(views: Views, options: Fields, measured: Measurement) -> Canary:
     """Call a file one of two shards, and where the layers are right, take the first of several away."""
     view, place = views[0], "file weighbridge-00001-of-00002.safetensors"
     lists, rows = lists_of(view.weights()), rows_by_name(measured).values()
-    right = any(row.about == "layers" and not row.wrong and len(lists[row.name]) > 1 for row in rows)
+    right = any(row.about == "layers" and not row.wrong and len(lists.get(row.name, ())) > 1 for row in rows)
     gone = tuple(f"{one}.0." for one in lists) if right else ()
     files = {one: file for one, file in view.files.items() if not one.endswith(INDEX)}
     files[place.removeprefix("file ")] = next(iter(files.values()))
