@@ -24,7 +24,7 @@ from weighbridge.comparison.casts import (
     shorten,
     shown,
 )
-from weighbridge.formats.word_types import FLOATS, INTEGERS, numpy_dtype
+from weighbridge.formats.tensor import FLOATS, INTEGERS, numpy_dtype
 
 ALL_16 = np.arange(1 << 16, dtype="<u2")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, words
 from weighbridge.core import Bytes, NDArray, Words, dataclass, np
-from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.formats.tensor import numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 

@@ -12,7 +12,7 @@ from weighbridge.comparison.bytewise import LookAlikes
 from weighbridge.comparison.casts import cast, castable, decode, find_exact_cast, shorten, two_step_casts
 from weighbridge.comparison.value_errors import Hypothesis
 from weighbridge.core import SubjectError, replace
-from weighbridge.formats.word_types import INTEGERS, numpy_dtype
+from weighbridge.formats.tensor import INTEGERS, numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order
 from weighbridge.model_config.model_keys import field_keys
 from weighbridge.views.checkpoint import CheckpointView, Tensor, config_beside

@@ -8,8 +8,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from weighbridge.core import Bytes, Floats, NDArray, Values, Words, dataclass, np, table
-from weighbridge.formats.tensor import GGUF_TYPES
-from weighbridge.formats.word_types import EXTENDED, INTEGERS, numpy_dtype
+from weighbridge.formats.tensor import EXTENDED, GGUF_TYPES, INTEGERS, numpy_dtype
 
 INFINITE_F16 = 0xF800  # the least word of an infinity or NaN, without its sign, shifted by one
 # By range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set.

@@ -9,7 +9,7 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values, words
 from weighbridge.comparison.nearest_codes import not_nearest
 from weighbridge.core import Bytes, Doubles, NDArray, Values, Words, dataclass, field, np
-from weighbridge.formats.word_types import INTEGERS, numpy_dtype
+from weighbridge.formats.tensor import INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 

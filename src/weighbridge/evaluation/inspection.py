@@ -18,7 +18,7 @@ from weighbridge.core.local_files import exists, is_file, local_path
 from weighbridge.evaluation.binding import Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.formats import detect
-from weighbridge.formats.word_types import INTEGERS
+from weighbridge.formats.tensor import INTEGERS
 from weighbridge.gates import KINDS
 from weighbridge.gates.families import block_types
 from weighbridge.gates.families.column_basis import basis_of

@@ -6,8 +6,7 @@ from functools import partial
 
 from weighbridge.core import quoted
 from weighbridge.formats import zip_archive
-from weighbridge.formats.tensor import Reading, Tensor, row_major, span, strides_of
-from weighbridge.formats.word_types import FLOATS, INTEGERS
+from weighbridge.formats.tensor import FLOATS, INTEGERS, Reading, Tensor, row_major, span, strides_of
 from weighbridge.formats.zip_archive import Member
 from weighbridge.storage.readable import ReadableFile, refuse_at
 

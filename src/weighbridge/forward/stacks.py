@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
-from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.formats.tensor import numpy_dtype
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.points import CACHE, Points, Visit, visited
 from weighbridge.forward.products import Products, rounded, said_of

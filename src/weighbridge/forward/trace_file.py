@@ -16,9 +16,8 @@ from weighbridge.core.frozen import NDArray, dataclass, field, np, replace
 from weighbridge.core.limits import read
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
-from weighbridge.formats.tensor import Tensor
+from weighbridge.formats.tensor import Tensor, numpy_dtype
 from weighbridge.formats.trace_key import KEY
-from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.storage.mapped_file import MappedFile
 
 FORMAT = "trace/v0"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import decode, words
 from weighbridge.core import Doubles, dataclass, field, np
-from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.formats.tensor import numpy_dtype
 from weighbridge.mapping.mapping_plan import Plan
 from weighbridge.packing.unpacked_view import UnpackedView, as_stored, packed_weight, row_stretches
 from weighbridge.packing.unpacking import Rule, Tile, band

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from weighbridge.comparison.casts import decode, words
 from weighbridge.core import NDArray, WeighbridgeError, loads, np
-from weighbridge.formats.tensor import Tensor
-from weighbridge.formats.word_types import FLOATS, numpy_dtype
+from weighbridge.formats.tensor import FLOATS, Tensor, numpy_dtype
 from weighbridge.packing.packed_weights import PackedWeight, schemes, stores_fp8
 from weighbridge.packing.unpacking import LARGEST_F8, NESTED_SLACK, SLACK, WORD, Codes, Nested, Rule, floats
 

@@ -7,7 +7,7 @@ from typing import Any
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.casts import DECODED, not_finite
 from weighbridge.core import NDArray, dataclass, np
-from weighbridge.formats.word_types import EXTENDED, FLOATS, INTEGERS, numpy_dtype
+from weighbridge.formats.tensor import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.packing.packed_weights import by_names
 from weighbridge.quantities.tensors import TensorHealth
 from weighbridge.verifiers.tensor_walk import Damage, instrument, is_alike

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import decode, words
 from weighbridge.core import Values, dataclass, field, np
-from weighbridge.formats.word_types import INTEGERS, numpy_dtype
+from weighbridge.formats.tensor import INTEGERS, numpy_dtype
 from weighbridge.packing.unpacked_view import UnpackedView, unpacked
 from weighbridge.packing.unpacking import WORD, Rule
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments

@@ -16,7 +16,7 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise, head_counts
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, words
 from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, dataclass, replace, sha256
-from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.formats.tensor import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.model_config.model_description import describe_model
