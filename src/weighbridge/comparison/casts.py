@@ -7,7 +7,7 @@ ggml's block types are quantised and read back by gguf's own arithmetic, which i
 import functools
 from collections.abc import Callable, Mapping
 
-from weighbridge.core import Bytes, Floats, NDArray, Values, Words, dataclass, np, table
+from weighbridge.core import Bytes, Floats, NDArray, Values, Words, dataclass, np
 from weighbridge.formats.tensor import EXTENDED, GGUF_TYPES, INTEGERS, numpy_dtype
 
 INFINITE_F16 = 0xF800  # the least word of an infinity or NaN, without its sign, shifted by one
@@ -201,7 +201,13 @@ def dequantise(stored: Bytes, dtype: str) -> Floats:
 
 
 DECODED = tuple(dtype for dtype in BLOCKS if dtype not in UNREAD)
-F16_FIELDS: Mapping[str, tuple[int, ...]] = table("comparison/f16_fields")
+# Bytes at which the F16 scales of a block start, from ggml's block structures.
+F16_FIELDS: Mapping[str, tuple[int, ...]] = (
+    dict.fromkeys(("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"), (0,))
+    | dict.fromkeys(("IQ3_XXS", "IQ3_S"), (0,))
+    | dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2))
+    | {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,)}
+)
 AT_ONCE = 1 << 10  # blocks that are decoded together
 LARGEST_FINITE = 250  # of an E8M0 scale, whatever number it is multiplied with
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from weighbridge.core import Scalar, dataclass, field, quoted
 from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
-from weighbridge.formats.tensor import ONNX_DTYPES, Reading, Tensor, span
+from weighbridge.formats.tensor import Reading, Tensor, span
 from weighbridge.storage.readable import Folder, ReadableFile, is_plain
 
 FORMAT = "onnx"
@@ -14,6 +14,12 @@ MAX_TENSORS = 1 << 20
 MAX_RANK = 32
 MAX_DEPTH = 16  # of graphs inside nodes
 MAX_KEPT = 1 << 10  # longer texts of metadata are stepped over
+# TensorProto.DataType
+DTYPES: Mapping[int, str] = (
+    {1: "F32", 2: "U8", 3: "I8", 4: "U16", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64", 12: "U32"}
+    | {13: "U64", 14: "C64", 16: "BF16", 17: "F8_E4M3", 18: "F8_E4M3FNUZ", 19: "F8_E5M2", 20: "F8_E5M2FNUZ", 23: "F4"}
+    | {24: "F8_E8M0", 27: "F6_E2M3", 28: "F6_E3M2"}
+)
 UNREAD: Mapping[int, str] = {8: "STRING", 15: "COMPLEX128", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
 TEXT, NUMBER = (LENGTH,), (VARINT,)
 # Fields by number, with the wire types that they may have, as onnx.proto gives them.
@@ -111,12 +117,12 @@ class _Graphs:
         if found[SEGMENT]:
             message.refuse("segment", f"{quoted(name)} is only a segment of a tensor")
         code = found[DATA_TYPE][0].value if found[DATA_TYPE] else 0
-        if code not in ONNX_DTYPES:
+        if code not in DTYPES:
             what = f"{quoted(name)} has the dtype {UNREAD.get(code, code)}, which is not read here"
             message.refuse("dtype", what, found[DATA_TYPE][0].at if found[DATA_TYPE] else None)
         if sum(field.nbytes for field in found[DIMS]) > MAX_RANK * 10:
             message.refuse("shape", f"{quoted(name)} has more than {MAX_RANK} dimensions")
-        dtype, shape = ONNX_DTYPES[code], tuple(message.numbers(found[DIMS]))
+        dtype, shape = DTYPES[code], tuple(message.numbers(found[DIMS]))
         nbytes = span(dtype, shape)
         if len(shape) > MAX_RANK or nbytes is None or any(side >> 63 for side in shape):
             what = f"{quoted(name)}: {dtype} {list(shape)[:8]} has too many dimensions or elements, or"

@@ -8,19 +8,31 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from weighbridge.core import NDArray, Scalar, dataclass, field, np, table
+from weighbridge.core import NDArray, Scalar, dataclass, field, np
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
 Block = tuple[tuple[int, ...], tuple[int, ...]]  # in words: where it starts, and how far it reaches
 MAX_ELEMENTS = 2**63 - 1
 MAX_TEXT = 1 << 10  # characters of a text in metadata
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
-SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = table("formats/dtypes")["safetensors"]
-# GGUF type id: (dtype, elements, bytes).
-GGUF_TYPES: Mapping[int, tuple[str, int, int]] = {
-    kind: (dtype, *unit) for dtype, (kind, *unit) in table("formats/dtypes")["gguf"].items()
-}
-ONNX_DTYPES: Mapping[int, str] = {code: dtype for dtype, code in table("formats/dtypes")["onnx"].items()}
+SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = (
+    {"F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3)}
+    | dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), (1, 1))
+    | dict.fromkeys(("I16", "U16", "F16", "BF16"), (1, 2))
+    | dict.fromkeys(("I32", "U32", "F32"), (1, 4))
+    | dict.fromkeys(("C64", "F64", "I64", "U64"), (1, 8))
+)
+# GGUF type id: (dtype, elements, bytes), from ggml's type traits.
+GGUF_TYPES: Mapping[int, tuple[str, int, int]] = (
+    {0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22)}
+    | {7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110)}
+    | {12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292)}
+    | {16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50)}
+    | {20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136)}
+    | {24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8)}
+    | {29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66)}
+    | {39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18)}
+)
 UNITS = {**SAFETENSORS_UNITS, **{name: (elements, size) for name, elements, size in GGUF_TYPES.values()}}
 # NumPy's names of what reads stored words.
 EXTENDED = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}

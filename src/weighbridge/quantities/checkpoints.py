@@ -68,8 +68,21 @@ class FieldKind(enum.Enum):
     SWITCH = enum.auto()
 
 
+FIELDS = """
+WORD architecture; COUNT block_count embedding_length feed_forward_length context_length vocab_size head_count
+head_count_kv head_dim head_dim_local; NUMBER rope_base rope_base_local; COUNT rope_dimensions; WORD rope_scaling;
+NUMBER rope_scaling_factor; COUNT rope_original_context; NUMBER norm_epsilon; WORD activation; COUNT expert_count
+expert_used_count sliding_window; NUMBER attn_logit_softcap final_logit_softcap; SWITCH tied_embeddings; NUMBER
+rope_attn_factor rope_ext_factor rope_beta_fast rope_beta_slow; COUNT value_dim q_lora_rank kv_lora_rank; WORD
+sliding_layers attention_layers; COUNT expert_feed_forward_length expert_shared_feed_forward_length
+expert_shared_count expert_group_count expert_group_used_count leading_dense_block_count nextn_predict_layers; SWITCH
+expert_weights_norm; NUMBER expert_weights_scale; WORD expert_gating; COUNT ssm_conv_kernel ssm_inner_size
+ssm_state_size ssm_time_step_rank ssm_group_count; NUMBER logit_scale embedding_scale residual_scale attention_scale
+clamp_kqv; SWITCH parallel_residual causal; COUNT bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id
+mask_token_id; SWITCH add_bos_token add_eos_token; WORD chat_template tokenizer_model token_types
+"""
 CONFIG_FIELDS: Mapping[str, FieldKind] = {
-    name: FieldKind[kind] for name, kind in table("quantities/config_fields").items()
+    name: FieldKind[kind] for kind, *names in map(str.split, FIELDS.split(";")) for name in names
 }
 CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
 UNREAD = "no rule reads it"
