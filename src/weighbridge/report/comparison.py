@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.core import Faulted, Fields, Finding, Measurement, Offence, Outcome, TrialResult, printable, table
+from weighbridge.core import Faulted, Fields, Finding, Measurement, Offence, Outcome, TrialResult, printable
 from weighbridge.core.canonical import grouped
 from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison, policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
@@ -37,7 +37,18 @@ ALONE = "missing", "extra"  # of one side
 MANY = 4  # tensors of one cause, which a line then tells together
 UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
-TOLD = table("report/comparison")
+IN_WORDS = {
+    "not-read": "not read",
+    "dtype": "wrong dtype",
+    "shape": "wrong shape",
+    "content": "changed",
+    "bound": "beyond the error of its type",
+    "packing": "packed unasked",
+    "codes": "not the nearest codes",
+    "distance": "codes too far off",
+    "adapter": "not as merged",
+    "unmade": "not made as meant",
+}
 
 
 def comparison_lines(
@@ -197,6 +208,15 @@ def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     return (finding, configuration) if broken or configuration.verdict.code in (EMPTY, "vacuous") else (finding,)
 
 
+BESIDES = {
+    "unread": "no rule reads {what}",
+    "blamed": "different, and packed weights are not what they were: {what}",
+    "harmless": "different, and known to be harmless: {what}",
+    "also_said": "said otherwise elsewhere: {what}",
+    "not_compared": "{what} was not compared",
+}
+
+
 def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[str]:
     evaluation, names = compared.evaluation, compared.uncompared
     tensors, finding = evaluation.findings
@@ -222,7 +242,7 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
             key for one in figures.get("harmless") or () if PACKING.match(key := one.partition(" (")[0])
         ]
         figures["harmless"] = [one for one in figures.get("harmless") or () if not PACKING.match(one)]
-    for name, words in TOLD["besides"].items():
+    for name, words in BESIDES.items():
         besides: Any = figures.get(name) or () if name != "not_compared" or everything else ()
         named = besides if everything or name != "harmless" else _by_reason([*map(str, besides)])
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in named]
@@ -290,7 +310,7 @@ def answer(one: ImportComparison) -> str:
     evaluation = one.evaluation
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
-    mechanisms = ((TOLD["in_words"].get(bad.code, bad.code), bad.figures.get("mechanism")) for bad in verdict.offences)
+    mechanisms = ((IN_WORDS.get(bad.code, bad.code), bad.figures.get("mechanism")) for bad in verdict.offences)
     kinds = Counter(f"{word} ({mechanism})" if mechanism else word for word, mechanism in mechanisms)
     named = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
