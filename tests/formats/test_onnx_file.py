@@ -15,8 +15,7 @@ from verifiers.specimens.make_formats import ProtobufField, message, onnx, onnx_
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Origin
-from weighbridge.formats.onnx_file import UNREAD, begins
-from weighbridge.formats.tensor import ONNX_DTYPES
+from weighbridge.formats.onnx_file import DTYPES, UNREAD, begins
 from weighbridge.views.checkpoint import ORIGIN_KEY, CheckpointView, open_checkpoint
 
 F32, I64 = 1, 7
@@ -123,7 +122,7 @@ def test_what_training_starts_from_is_read_too(exported: Any, tmp_path: Path, gr
 def test_every_dtype_of_onnx_is_read_or_refused_by_name() -> None:
     theirs = pytest.importorskip("onnx")
     known = {code: name for name, code in theirs.TensorProto.DataType.items() if code}
-    assert set(ONNX_DTYPES) | set(UNREAD) == set(known)
+    assert set(DTYPES) | set(UNREAD) == set(known)
     assert {code: known[code] for code in UNREAD} == UNREAD
 
 
@@ -131,7 +130,7 @@ def test_each_dtype_takes_the_bytes_that_onnx_gives_it(tmp_path: Path) -> None:
     theirs = pytest.importorskip("onnx")
     import numpy as np
 
-    for code, dtype in ONNX_DTYPES.items():
+    for code, dtype in DTYPES.items():
         array = np.zeros(8, theirs.helper.tensor_dtype_to_np_dtype(code))
         made = theirs.numpy_helper.from_array(array, "x").SerializeToString()
         assert made.count(varint(2 << 3) + varint(code)) >= 1
