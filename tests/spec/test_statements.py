@@ -182,7 +182,10 @@ def test_a_made_up_figure_is_a_problem_in_backticks_in_words_and_as_a_multiple(
     assert set(wrong_in_section(claim, draft, figures=SIZED)) == {(6, "uncited")}
 
 
-@each("claim, landed", [("The error is ½.", []), ("The loss is 2.", []), ("It took 5.68 ms.", [(6, "uncited")])])
+@each(
+    "claim, landed",
+    [("The error is ½.", []), ("The loss is 2.", []), ("20 pass.", []), ("It took 5.68 ms.", [(6, "uncited")])],
+)
 def test_a_landed_section_is_held_to_the_rules_of_numbers_that_it_landed_under(
     known: tuple[Known, dict[str, str]], claim: str, landed: list[tuple[int, str]]
 ) -> None:

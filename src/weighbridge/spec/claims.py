@@ -205,22 +205,22 @@ def _uncited(text: Text) -> Iterator[Found]:
     known = {(one.text.replace(",", ""), one.unit, (one.pointer or "").endswith(COUNTS) * "counts") for one in cites}
     for pair in (pair for unit in text.units if unit.head in drafted for pair in FORMS["tried"].findall(unit.text)):
         known |= {(pair[0], "", "caught"), ("/".join(pair), "", "caught")}
+    ofgates = FORMS["ofwords" if text.known.frozen else "ofgates"]
     mine = (one for one in (*text.units, *text.fenced) if one.head not in drafted and one.line not in text.planned)
     for unit in mine:
         found, table = citations(unit.text), unit.head in TABLES  # of what is asked, which is no claim
-        spans = [one.span for one in found]
-        spans += [one.span() for name in HOLDING for one in FORMS[name].finditer(unit.text)]
-        within = {at for span in spans for at in range(*span)}
+        named = (one.span() for name in HOLDING for one in FORMS[name].finditer(unit.text))
+        within = {at for span in (*(one.span for one in found), *named) for at in range(*span)}
         for match in FORMS["bare"].finditer(unit.text):
             said = [one.lower() for one in (match["number"], match["of"]) if one]
             numbers = [str(NUMERALS.get(one, one.replace(",", ""))) for one in said]
             held = match.start() in within or any(match[0] in (one.pointer or "") for one in found)  # `7 of 7 bits`
-            held = held or bool(FORMS["ofgates"].match(unit.text, match.end()))  # the ledger knows
+            held = held or bool(ofgates.match(unit.text, match.end()))  # the ledger knows
             held = held or _is_figure(match, numbers, known, text)
             over = bool(numbers) and Decimal(numbers[0]) > Decimal(numbers[-1])
             if (over or not held) and (match["unit"] or match["attached"] or not table):
                 why = "more than its whole" if over else "neither cited nor a figure"
-                warning = table or (text.known.frozen and not numbers)  # shares were no numbers when a section landed
+                warning = table or (text.known.frozen and not numbers)  # it was held to fewer words
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=warning)
 
 
