@@ -571,11 +571,11 @@ def test_a_logarithm_of_a_word_cannot_be_checked_and_says_so(kept: Kept) -> None
     assert "ln(vocab) = 17.21 names no number, so it cannot be checked\n  write ln(151936) = 11.93" in ended.out
 
 
-def test_a_number_with_a_unit_and_no_citation_is_a_warning(kept: Kept) -> None:
+def test_a_number_with_a_unit_in_a_hypothesis_is_a_warning(kept: Kept) -> None:
     rows = "| H1 | it takes 12 min | OPEN | |", "| H1 | median | < 100 ms | > 250 ms |"
     ended = asked(kept, "a", *rows)
     assert (ended.code, codes(ended)) == (0, ["uncited"])
-    assert ": warning: uncited '12 min' has a unit and no citation" in ended.out
+    assert ": warning: uncited '12' neither cited nor a figure" in ended.out
 
 
 def test_a_place_that_is_left_to_the_author_is_filled_before_landing(kept: Kept) -> None:

@@ -367,6 +367,34 @@ MADE_UP = (
     "It wrote 2 tokens per second.",
     "It wrote 12 tokens per second.",
     "It wrote `12 tokens/s`.",
+    # A figure of trials, of a count or of a size is none of another thing.
+    "Of 2 tensors 20 pass.",
+    "20 pass.",
+    "20 tensors pass.",
+    "It has 20 active experts.",
+    "19 of 20 faults were caught.",
+    "20 of 20 faults were not caught.",
+    "Perplexity 2 before and after.",
+    "The perplexity is 2.",
+    "Loss 2 at the end.",
+    # Shares and multiples, and signs that are numbers.
+    "The error shrank by half.",
+    "Two-thirds of the tensors pass.",
+    "Seven-eighths of the weights follow.",
+    "Half the tensors were lost.",
+    "The loss fell by a third over the run.",
+    "The error is ½ of it.",
+    "The error fell to ¼.",
+    "The loss grew to 10².",
+    "It is an order of magnitude better.",
+    "It is several times faster.",
+    # What only looks like a version, a year or the number of a list.
+    "The baseline 7.31 was beaten.",
+    "It converged in 2000 training steps.",
+    "It took in 2000 s what others need.",
+    "It is in 2012 of 2048 rows.",
+    "What is the loss? 7. It is good.",
+    "The loss fell to\n7. It is good.",
 )
 NO_FIGURES = (
     "It kept `2` of `2` tensors, and 12 bytes.",
@@ -378,4 +406,35 @@ NO_FIGURES = (
     "One gate is about two files, the second half of the run, and a one-way door.",
     "Half of the gates are about time.",
     "It is a 16-bit float, and a three-way comparison.",
+    "In 2024 this was a converter of GPT-2 in BF16 on an H100.",
+    "In 2024 the weights were published, on 3 May 2025 they were read.",
+    "It was measured in March 2025 on Ubuntu 24.04 with Python 3.12, see page 12.",
+    "20 of 20 faults were caught.",
+    "All 20 faults were caught, so 20 caught.",
+    "Of 2 tensors, 2 were kept, and all 2 are bit for bit the same.",
+    "The third quarter was the slowest, and both halves of the run were read.",
+    "It is about CO₂ and x₁₀.",
+    "1. First the source is read.\n2. Then the import.",
 )  # fmt: skip
+
+# In the Claim of a draft whose gate, the only one, passed over 2 tensors; and what may be said there.
+OF_ITS_GATE = (
+    "None of the tensors agree; every tensor is broken.",
+    "Every tensor failed.",
+    "None of its tensors passed.",
+    "Nothing passed.",
+    "The gate failed.",
+    "The gate is red.",
+    "Our gate did not pass.",
+    "This gate has never passed.",
+)
+NOT_OF_ITS_GATE = (
+    "The gate passed.",
+    "The gate did not fail.",
+    "No tensor is broken, and nothing failed.",
+    "Every tensor passed.",
+    "Both are read once.",
+    "Every run that failed is named by the gate.",
+    "The gate fails where a tensor is lost.",
+    "Whether it passes on another host is not said here.",
+)

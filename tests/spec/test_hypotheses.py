@@ -12,7 +12,7 @@ from tests.ledgers import sealed
 
 from weighbridge.spec.amendments import Amendment, Landing, Section
 from weighbridge.spec.citations import Bundles
-from weighbridge.spec.claims import CONDITION, contradicted
+from weighbridge.spec.claims import CONDITION, contradicted, look
 from weighbridge.spec.drafting import HEADS
 from weighbridge.spec.reading import Known
 
@@ -70,6 +70,17 @@ def test_a_run_that_began_before_the_experiment_was_written_decides_nothing(
     known = replace(KNOWN, bundles=Bundles(found={bundle.id[:12]: bundle}))
     late = [one for one in contradicted(mine, (opened,), known) if "by nothing that was measured after" in one.what]
     assert bool(late) is not counts
+
+
+@pytest.mark.parametrize("words", ["It is slow. Why?", "Is it slow? It is.", "fast; and slow"])
+def test_a_hypothesis_of_several_sentences_is_read_as_one(words: str) -> None:
+    open_ = TABLES.format(f"| H1 | {words} | OPEN | |", "")
+    (problem,) = look(open_, "x.md", KNOWN).problems
+    assert (problem.code, problem.line, "no experiment says" in problem.what) == ("hypothesis", 3, True)
+    planned = TABLES.format(f"| H1 | {words} | OPEN | |", "| H1 | time. Of what? | < 1 ms. Not more. | > 1 ms. |")
+    assert look(planned, "x.md", replace(KNOWN, strict=True)).problems == ()
+    (other,) = told(section("| H1 | fast. | OPEN | |", number=3), section(f"| H1 | {words} | OPEN | |"))
+    assert other == f"H1 is another hypothesis in §1: {words}"
 
 
 @pytest.mark.parametrize("condition", ["= 53", "< 100 ms", "≥ 0.9 of all"])

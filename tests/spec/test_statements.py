@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cases import each
 from tests.ledgers import NOW, sealed
-from tests.spec.sentences import FALSE, MADE_UP, NO_FIGURES, TRUE
+from tests.spec.sentences import FALSE, MADE_UP, NO_FIGURES, NOT_OF_ITS_GATE, OF_ITS_GATE, TRUE
 
 from weighbridge.ledger.fold import (
     ACTIVE,
@@ -155,19 +155,49 @@ def test_a_status_in_capitals_without_an_id_is_that_of_the_gates_of_the_draft(
     assert wrong_in_section(claim, known) == []
 
 
-SIZED = FIGURES + "- size: `12` [ev:GOOD/statement.json#/predicate/subjects/0/size] bytes\n"
+@each("claim", OF_ITS_GATE)
+def test_what_a_draft_says_of_its_own_gate_without_an_id_is_held_until_it_landed(
+    known: tuple[Known, dict[str, str]], claim: str
+) -> None:
+    draft = replace(known[0], gates=("GATE-B",))
+    assert wrong_in_section(claim, (draft, known[1])) == [(6, "status-mismatch")]
+    assert wrong_in_section(claim, (replace(draft, frozen=True), known[1])) == []
+
+
+@each("claim", NOT_OF_ITS_GATE)
+def test_what_is_true_of_a_gate_or_is_not_said_of_it_is_no_problem(
+    known: tuple[Known, dict[str, str]], claim: str
+) -> None:
+    assert wrong_in_section(claim, (replace(known[0], gates=("GATE-B",)), known[1])) == []
+
+
+SIZED = FIGURES + "- size: `12` [ev:GOOD/statement.json#/predicate/subjects/0/size] bytes\n- trials: 20 of 20 caught\n"
 
 
 @each("claim", MADE_UP)
 def test_a_made_up_figure_is_a_problem_in_backticks_in_words_and_as_a_multiple(
     known: tuple[Known, dict[str, str]], claim: str
 ) -> None:
-    assert set(wrong_in_section(claim, known, figures=SIZED)) == {(6, "uncited")}
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    assert set(wrong_in_section(claim, draft, figures=SIZED)) == {(6, "uncited")}
+
+
+@each(
+    "claim, landed",
+    [("The error is ½.", []), ("The loss is 2.", []), ("20 pass.", []), ("It took 5.68 ms.", [(6, "uncited")])],
+)
+def test_a_landed_section_is_held_to_the_rules_of_numbers_that_it_landed_under(
+    known: tuple[Known, dict[str, str]], claim: str, landed: list[tuple[int, str]]
+) -> None:
+    draft = replace(known[0], gates=("GATE-B",))
+    assert wrong_in_section(claim, (draft, known[1])) == [(6, "uncited")]
+    assert wrong_in_section(claim, (replace(draft, frozen=True), known[1])) == landed
 
 
 @each("claim", NO_FIGURES)
 def test_a_name_and_a_figure_are_no_problem_in_backticks(known: tuple[Known, dict[str, str]], claim: str) -> None:
-    assert wrong_in_section(claim, known, figures=SIZED) == []
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    assert wrong_in_section(claim, draft, figures=SIZED) == []
 
 
 def test_more_than_the_whole_is_a_problem_though_both_are_figures(known: tuple[Known, dict[str, str]]) -> None:

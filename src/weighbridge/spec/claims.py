@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt
@@ -24,6 +24,8 @@ from weighbridge.spec.tally import block
 
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
 Wrong: TypeAlias = Iterator[tuple[str, str]]  # what is wrong, and the remedy
+COUNTS = ("/counted", "/of")  # where pointers to counts end
+HOLDING = ("logarithm", "inverse", "sum", "held")  # forms of what holds its numbers itself, or names something
 OPEN = "OPEN"
 STATES = (OPEN, "ELIMINATED", "CONFIRMED", "REFUTED")
 DECIDED_BY = {"CONFIRMED": 2, "REFUTED": 3, "ELIMINATED": 3}  # the columns of an experiment
@@ -98,12 +100,12 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
     verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
     size = one.file == statement.FILE and one.pointer.endswith("/size")
     wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else "bytes" if size else ""
-    plain = bool(verdict) or one.pointer.endswith(("/counted", "/of")) or not re.search("percent|share", one.pointer)
+    plain = bool(verdict) or one.pointer.endswith(COUNTS) or not re.search("percent|share", one.pointer)
     # A unit that only its kind knows (`wraps`, `relative L2`) may stand before or after the citation.
     before, after = unit.text[slice(*one.span)].rpartition(" [")[0], unit.text[one.span[1] :]
     named = before.endswith(f" {wanted}") or re.match(rf" {re.escape(wanted)}(?!\w)", after)
     more = FORMS["more"].search(f"{before.rpartition(one.text)[2]} {after}")
-    count = one.pointer.endswith(("/counted", "/of")) and one.unit not in ("", "files")
+    count = one.pointer.endswith(COUNTS) and one.unit not in ("", "files")
     other = (verdict or size) and one.unit != wanted and (one.unit or not named)
     if other or count or (plain and wanted != "%" and more):
         has = one.unit or (more and more[0].strip())
@@ -165,11 +167,9 @@ def _sums(text: Text) -> Iterator[Found]:
 
 def _logarithms(text: Text) -> Iterator[Found]:
     for unit in text.units:
-        for match in FORMS["logarithm"].finditer(unit.text):
-            formula = f"{match['log'] or match['log_']} {match['of'] or match['of_']}"
-            value, named = match["value"] or match["value_"], match["unit"] or match["unit_"] or ""
+        for match in (one for name in ("logarithm", "inverse") for one in FORMS[name].finditer(unit.text)):
             text.counted["logarithms"] += 1
-            yield from _logarithm(text, unit.line, formula, value, named)
+            yield from _logarithm(text, unit.line, f"{match['log']} {match['of']}", match["value"], match["unit"] or "")
         for match in FORMS["named"].finditer(unit.text):
             what = f"{match[0]} names no number, so it cannot be checked"
             yield text.found(unit.line, "uncited", what, "write ln(151936) = 11.93 instead", warning=True)
@@ -198,30 +198,40 @@ def _refuted(text: Text) -> Iterator[Found]:
 
 
 def _uncited(text: Text) -> Iterator[Found]:
-    """Yield the numbers that nothing holds: a warning beside a unit, a problem in the author's own prose."""
+    """Yield the numbers of the author's own prose that nothing holds: neither cited, nor a figure of the section."""
     remedy = "cite where it was measured: [ev:ID12#/POINTER]"
-    known = {(one.text.replace(",", ""), one.unit) for unit in text.units for one in citations(unit.text)}
-    for unit in (*text.units, *text.fenced):
-        found = citations(unit.text)
-        own = bool(unit.head) and unit.head not in (TABLES + WRITTEN if text.known.gates else TABLES)
-        names = ("logarithm", "sum", "held", *(() if own else ("code",)))
-        spans = [one.span for one in found]
-        spans += [match.span() for name in names for match in FORMS[name].finditer(unit.text)]
-        for match in FORMS["bare" if own else "measured"].finditer(unit.text):
-            cited = any(start <= match.start() < end for start, end in spans)
-            named = any(match[0] in (one.pointer or "") for one in found)  # by numbers, as `7 of 7 bits`
-            why, over = "has a unit and no citation", False
-            if own:  # what is said of gates, the ledger knows
-                words = [one.lower() for one in (match["number"], match["of"]) if one]
-                numbers = [str(NUMERALS.get(one, one.replace(",", ""))) for one in words]
-                of = match["unit"] or match["attached"]
-                figures = {number for number, its in known if of in (None, its)} if not match["times"] else set()
-                gates = FORMS["ofgates"].match(unit.text, match.end())
-                named = bool(gates or (numbers and figures.issuperset(numbers)))
-                over = bool(numbers) and Decimal(numbers[0]) > Decimal(numbers[-1])
+    drafted = WRITTEN if text.known.gates else ()  # whose lines follow from the bundles
+    cites = (one for unit in text.units for one in citations(unit.text))
+    known = {(one.text.replace(",", ""), one.unit, (one.pointer or "").endswith(COUNTS) * "counts") for one in cites}
+    for pair in (pair for unit in text.units if unit.head in drafted for pair in FORMS["tried"].findall(unit.text)):
+        known |= {(pair[0], "", "caught"), ("/".join(pair), "", "caught")}
+    ofgates = FORMS["ofwords" if text.known.frozen else "ofgates"]
+    mine = (one for one in (*text.units, *text.fenced) if one.head not in drafted and one.line not in text.planned)
+    for unit in mine:
+        found, table = citations(unit.text), unit.head in TABLES  # of what is asked, which is no claim
+        named = (one.span() for name in HOLDING for one in FORMS[name].finditer(unit.text))
+        within = {at for span in (*(one.span for one in found), *named) for at in range(*span)}
+        for match in FORMS["bare"].finditer(unit.text):
+            said = [one.lower() for one in (match["number"], match["of"]) if one]
+            numbers = [str(NUMERALS.get(one, one.replace(",", ""))) for one in said]
+            held = match.start() in within or any(match[0] in (one.pointer or "") for one in found)  # `7 of 7 bits`
+            held = held or bool(ofgates.match(unit.text, match.end()))  # the ledger knows
+            held = held or _is_figure(match, numbers, known, text)
+            over = bool(numbers) and Decimal(numbers[0]) > Decimal(numbers[-1])
+            if (over or not held) and (match["unit"] or match["attached"] or not table):
                 why = "more than its whole" if over else "neither cited nor a figure"
-            if over or not (cited or named or unit.line in text.planned):
-                yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=not own)
+                warning = table or (text.known.frozen and not numbers)  # it was held to fewer words
+                yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=warning)
+
+
+def _is_figure(match: re.Match[str], numbers: Sequence[str], known: set[tuple[str, str, str]], text: Text) -> bool:
+    """Return whether numbers are figures of the section, in their unit; those of counts only where they count."""
+    (start, end), of = match.span(), match["unit"] or match["attached"]
+    near = f"{match.string[max(start - 8, 0) : start]}\0{match.string[end : end + 60]}"
+    beside = {"", *(name for name in ("counts", "caught") if FORMS[name].search(near))}
+    beside |= {"counts"} if match["of"] or text.known.frozen else set()
+    figures = {number for number, its, form in known if of in (None, its) and form in beside}
+    return bool(numbers) and not match["times"] and (figures.issuperset(numbers) or "/".join(numbers) in figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +245,11 @@ class HypothesisRow:
     evidence: str
 
 
-def tables(units: Iterable[Unit]) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
+@lru_cache(maxsize=4096)  # each text is read once however many sections follow it
+def tables(text: str, first_line: int = 1) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
     """Return the hypotheses of a text, and its experiments by their lines."""
     head, hypotheses, experiments = "", list[HypothesisRow](), dict[int, list[str]]()
-    for one in units:
+    for one in units_of(text, first_line):
         cells = [cell.strip() for cell in one.text.strip("|").split("|")]
         if one.kind or not one.text.startswith("|") or set("".join(cells)) <= set("-: "):
             continue
@@ -253,7 +264,7 @@ def tables(units: Iterable[Unit]) -> tuple[list[HypothesisRow], dict[int, list[s
 
 def undecided(text: Text) -> Iterator[Found]:
     """Check the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
-    hypotheses, experiments = tables(text.units)
+    hypotheses, experiments = tables(text.text, text.first_line)
     text.planned |= experiments.keys()
     planned = {name for name, measure, yes, no in experiments.values() if measure and yes and no and yes != no}
     for one in hypotheses:
@@ -271,23 +282,17 @@ def undecided(text: Text) -> Iterator[Found]:
 
 def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Iterator[Found]:
     """Compare the hypotheses of a section with those of the sections before it, and with their experiments."""
-    rows = tables(units_of(mine.body, mine.first_line))[0]
+    rows = tables(mine.body, mine.first_line)[0]
     before: dict[str, tuple[HypothesisRow, Section]] = {}
     planned: dict[str, list[str]] = {}
     for section in earlier if rows else ():
-        then, experiments = _tables_of(section.body)
+        then, experiments = tables(section.body)
         before |= {row.name: (row, section) for row in then}
         planned |= {cells[0]: cells for cells in experiments.values()}
     for row in rows:
         if row.name in before:
             wrong = (*_against(row, *before[row.name], mine, known), *_undeserved(row, planned.get(row.name)))
             yield from (found(str(mine.path), "hypothesis", what, remedy, row.line) for what, remedy in wrong)
-
-
-@lru_cache(maxsize=4096)
-def _tables_of(body: str) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
-    """Return the tables of a landed section, each read once however many sections follow it."""
-    return tables(units_of(body))
 
 
 def _against(row: HypothesisRow, then: HypothesisRow, section: Section, mine: Section, known: Known) -> Wrong:
@@ -306,13 +311,10 @@ def _undeserved(row: HypothesisRow, experiment: list[str] | None) -> Wrong:
     """Compare the first figure of a decided row with the value that its experiment named, where it named one."""
     condition = CONDITION.fullmatch(experiment[DECIDED_BY[row.state]] if experiment and row.state in DECIDED_BY else "")
     figure = next((one.text for one in citations(row.evidence) if re.fullmatch(NUMBER, one.text)), None)
-    if condition and figure and not SIGNS[condition["sign"]](_number(figure), _number(condition["value"])):
+    figures = [float(re.sub("[,_]", "", one)) for one in (figure, condition["value"])] if condition and figure else []
+    if condition and figures and not SIGNS[condition["sign"]](*figures):
         what = f"{row.name} is {row.state} by {figure}; the experiment said {condition[0]}"
         yield what, "write the state that the value gives"
-
-
-def _number(text: str) -> float:
-    return float(text.replace(",", "").replace("_", ""))
 
 
 def _measured_after(row: HypothesisRow, section: Section, bundles: Bundles) -> bool:

@@ -15,7 +15,8 @@ from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.spec.citations import Bundles, citations
 from weighbridge.spec.tally import TALLY, Stood
 
-QUOTE, FENCED = "<!-- weighbridge:quote -->", "```"
+QUOTE, FENCED, LISTED = "<!-- weighbridge:quote -->", "```", r"\d{1,9}[.)] "
+ROW, SENTENCE = r".+", rf"(?:\A{LISTED})?\S.*?(?:(?<=[.;!?])(?=\s+(?!\[))|$)"  # a row of a table is not cut
 FENCE = r"^[ \t]*(?P<fence>(?P<mark>[`~])(?P=mark){2,})(?!(?<=`)[^`\n]*`)"
 # Whichever begins first: a fence may show a comment, and within a line `<!--` may be code.
 SPANS = re.compile(
@@ -60,6 +61,7 @@ class Text:
     """One text while it is checked: its own sentences, and what was looked at in it."""
 
     def __init__(self, text: str, where: str, known: Known, first_line: int = 1) -> None:
+        self.text, self.first_line = text, first_line
         self.where = where
         self.known = known
         units = tuple(units_of(text, first_line))
@@ -69,6 +71,7 @@ class Text:
         self.blocks = tuple((first_line + text.count("\n", 0, one.start()), one[0]) for one in blocks)
         self.counted: Counter[str] = Counter()
         self.cited = {one.id for unit in self.units for one in citations(unit.text)} - {""}
+        self.draft = bool(known.gates) and not known.frozen  # a section that may still be written otherwise
         self.planned: set[int] = set()  # lines of what is still to be measured
 
     def found(self, line: int, code: str, what: str, remedy: str = "", *, warning: bool = False) -> Found:
@@ -92,10 +95,11 @@ def units_of(text: str, line: int = 1) -> Iterator[Unit]:
         row, opened = raw.strip(), re.match(FENCE, raw)
         fenced = bool(fence or opened)
         quoted = not fenced and (row == QUOTE or (quoted and row.startswith(">")))
-        alone = row.startswith(("|", "#", "- ", "* ", "+ ", ">")) or re.match(r"\d+[.)] ", row)
+        within = joined and not re.match(LISTED, joined[0])  # a paragraph, which only a list from 1 on interrupts
+        alone = row.startswith(("|", "#", "- ", "* ", "+ ", ">")) or re.match(r"1[.)] " if within else LISTED, row)
         if joined and (not row or alone or fenced or quoted or joined[0].startswith("#")):
             begins = list(accumulate(len(one) + 1 for one in joined))
-            for one in re.finditer(r"\S.*?(?:(?<=[.;!?])(?=\s+(?!\[))|$)", " ".join(joined)):
+            for one in re.finditer(ROW if joined[0].startswith("|") else SENTENCE, " ".join(joined)):
                 yield Unit(begun + bisect(begins, one.start()), one[0], head)
             joined = []
         if fenced or quoted:

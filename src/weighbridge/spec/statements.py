@@ -79,8 +79,8 @@ def statements(text: Text) -> Iterator[Found]:
         prose = [cell for cell in cells if cell not in short]
         for part in ([" | ".join(short)] if len(short) > 1 else short) + prose:
             sentence = _Sentence(text, unit, part, places, families)
-            shouts = any(one.word.isupper() for one in sentence.tokens)
-            yield from sentence.problems(before or head or (drafted if shouts else []))
+            ours = any(one.word.isupper() for one in sentence.tokens) or (text.draft and FORMS["ours"].search(part))
+            yield from sentence.problems(before or head or (drafted if ours else []))
         if unit.text.startswith("#"):
             head = named
         before = named if named or re.search(r"\w", said) else before
@@ -183,7 +183,8 @@ class _Sentence:
             ahead, _, after = self.said.partition(said[0].word)
             more = len(after.split()) > 3 and not _plain(said[0].word)  # "it was broken by a cold cache"
             bare = re.search(r"\w", ahead) or not re.search("[a-z]{3}", after)
-            yield from self._of(pointed, said) if FORMS["pointed"].fullmatch(ahead) and bare and not more else ()
+            form = FORMS["swept" if self.text.draft and WORDS[said[0].word.lower()][1] else "pointed"]
+            yield from self._of(pointed, said) if form.fullmatch(ahead) and bare and not more else ()
         if gates and (said or last):
             yield from self._of(gates, said or last)
 
@@ -253,6 +254,7 @@ class _Sentence:
         for word in said:
             states, outcome = WORDS[word.word.lower()]
             denied = FORMS["denied"].findall(word.before) + re.findall(r"(?i)\bneither\b(?=.*\bnor\b)", self.said)
+            denied += [] if self.gates else re.findall(r"(?i)^\W*(?:no|none|nothing)\b", self.said)
             if len(denied) % 2:
                 never = "never" in map(str.lower, denied) and {*states} & past
                 if never or (word is said[-1] and now in states):
