@@ -130,9 +130,9 @@ def _checked(
     problems = [*looked.problems, *contradicted(one, _landed_on(one, sections) if landing else sections, known)]
     line = 1 + one.text[: one.text.find("\nevidence:") + 1].count("\n")
     problems += look(" ".join(f"[ev:{id_}]" for id_ in one.about.evidence), where, known, line).problems
-    told = {problem.line for problem in problems if not problem.warning}
+    said = {problem.line for problem in problems if not problem.warning}
     again = changed(one, bundles, before, due) if bundles else ()
-    return replace(looked, problems=(*problems, *(problem for problem in again if problem.line not in told)))
+    return replace(looked, problems=(*problems, *(problem for problem in again if problem.line not in said)))
 
 
 def _landed_on(one: Section, sections: Sequence[Section]) -> list[Section]:
