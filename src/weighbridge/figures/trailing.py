@@ -220,8 +220,7 @@ def lost(series: Series, limits: Any) -> FigureValue:
         best = (step, level) if level < best[1] else best
         if level - best[1] > highest[1] - best_then[1]:
             highest, best_then = (step, level), best
-        if level > began:
-            over = max(over, (_over_first(level, row, began), step, level), key=operator.itemgetter(0))
+        over = max(over, (_over_first(level, row, began), step, level), key=operator.itemgetter(0))
     rise, first = highest[1] - best_then[1], _first_level(series.value[:3], start[1])
     share = ratio(rise, abs(first)) if rise else 0.0
     if over[0] > share:
