@@ -17,7 +17,7 @@ from weighbridge.core import AmendmentError, Doc, LimitsError, WeighbridgeError,
 from weighbridge.core.git import answer
 from weighbridge.core.limits import read
 from weighbridge.evidence.disk import read_regular
-from weighbridge.evidence.review import State, rederivation
+from weighbridge.evidence.review import State
 from weighbridge.spec.citations import Bundles
 
 SCHEMA = "amendment/v0"
@@ -181,7 +181,7 @@ def stale(premises: Iterable[Premise], bundles: Bundles, where: str, *, run_comm
 def _found(premise: Premise, bundles: Bundles) -> str:
     match premise.kind:
         case "bundle":
-            found = rederivation(bundles.get(premise.id))
+            found = bundles.rederivation(premise.id)
             return IDENTICALLY if found.state is State.HOLDS else found.says
         case "verdict":
             bundle, _, named = premise.id.partition("/")

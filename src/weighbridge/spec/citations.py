@@ -13,6 +13,7 @@ from weighbridge.core.project import local
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal
 from weighbridge.evidence.disk import read_regular
+from weighbridge.evidence.review import Answer, rederivation
 
 KEPT = Path("evidence") / BUNDLES
 WIDEST = 200  # characters in which a value stands before its citation
@@ -139,9 +140,10 @@ def find(bundle: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """The bundles that texts cite, each found and unsealed once."""
+    """The bundles that texts cite, each found, unsealed and judged again once."""
 
     found: dict[str, Bundle] = field(default_factory=dict)
+    judged: dict[str, Answer] = field(default_factory=dict)
 
     def get(self, id_: str) -> Bundle:
         """Return a bundle by 12 digits of its id or more, or raise why it is not here as it was sealed."""
@@ -155,3 +157,10 @@ class Bundles:
         if not bundle.id.startswith(id_):
             raise UsageError("unknown-bundle", f"no bundle {id_!r}; there is {bundle.id[: len(id_)]}")
         return bundle
+
+    def rederivation(self, id_: str) -> Answer:
+        """Return whether the verdicts of a bundle follow from what it measured, or raise why it is not here."""
+        bundle = self.get(id_)
+        if bundle.id not in self.judged:
+            self.judged[bundle.id] = rederivation(bundle)
+        return self.judged[bundle.id]

@@ -13,7 +13,7 @@ from weighbridge.contract.layers import Found
 from weighbridge.core import WeighbridgeError, dataclass
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.review import State, rederivation
+from weighbridge.evidence.review import State
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
 from weighbridge.spec.citations import NUMBER, Bundles, Citation, agrees, citations, computed, resolve
@@ -67,8 +67,7 @@ def _cited(text: Text) -> Iterator[Found]:
 
 def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
     try:
-        bundle = text.known.bundles.get(id_)
-        answer = rederivation(bundle)
+        bundle, answer = text.known.bundles.get(id_), text.known.bundles.rederivation(id_)
     except WeighbridgeError as problem:
         yield text.found(unit.line, problem.code, f"[ev:{id_}]: {problem.what}", problem.remedy)
         return
