@@ -1,4 +1,4 @@
-"""Figures of a whole series, its ends, extremes and spread, and of a whole run: its corpus, its share of a peak.
+"""Figures of a whole series, its ends, extremes and spread, and of a whole run: how it went through its corpus.
 
 And what is left of what a model loses at first.
 """
@@ -10,12 +10,11 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Series, table
+from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, most_of, ratio
 from weighbridge.figures.references import SUMMARIES
 from weighbridge.quantities.runs import CorpusProgress
 
-PEAKS: Any = table("figures/device_peaks")
 DUST = 1e-5  # of a clip limit, by which a clipped norm falls short of it
 
 
@@ -137,19 +136,6 @@ def statistic(series: Series, limits: Any) -> FigureValue:
             "outside_slowest_step": outside_step,
         },
     )  # fmt: skip
-
-
-@figure(
-    "flops_per_parameter × parameters × tokens_per_step / shortest wall_ms / (devices × peak)",
-    source="6 FLOPs a parameter and token: Kaplan et al. 2020; peaks: figures/device_peaks.yaml",
-)
-def share_of_peak(times: Series, limits: Any) -> FigureValue:
-    """Return which share of what its devices compute at most the fastest step needed."""
-    shortest, peak = min(times.value), PEAKS[limits.device][limits.dtype]
-    flops = limits.flops_per_parameter * limits.parameters * limits.tokens_per_step
-    share = flops / (shortest / 1e3) / (limits.devices * peak * 1e12) if shortest > 0 else math.inf
-    named = {"device": limits.device, "dtype": limits.dtype, "devices": limits.devices, "peak_tflops": peak}
-    return FigureValue(share, {**named, "wall_ms": shortest, "step": times.step[times.value.index(shortest)]})
 
 
 @figure("tokens consumed / tokens of the corpus", unit="epochs")

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 from weighbridge.clauses.clause import Clause, Requires
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of, settings, with_rows
 from weighbridge.core import Doc, Fields, Outcome, replace
-from weighbridge.figures.whole import PEAKS, STATISTICS, between, in_window, share_of_peak, statistic
+from weighbridge.figures.peaks import PEAKS, share_of_peak
+from weighbridge.figures.whole import STATISTICS, between, in_window, statistic
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
 from weighbridge.gates.families.levers import Lever, divide
