@@ -3,7 +3,6 @@
 What a reader refuses (extents that overlap, leave a hole, end too soon) is an unreadable subject, and never comes here.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, TypeAlias
@@ -88,14 +87,18 @@ def _claim(code: str, exempt: Globs) -> Each[Any]:
     return _each("claims", OwnClaim, code, lambda row: row.about == code and row.wrong, exempt)
 
 
+def _is_matrix(row: TensorHealth) -> bool:
+    return sum(n > 1 for n in row.shape) > 1
+
+
 def clauses(limits: Limits) -> Sequence[Clause]:
     """Return that each file and each tensor is in order; then that something was read, and all of it decoded."""
     beside = tuple(f"file {glob}" for glob in limits.may_lie_beside)
 
     def cut_short(row: TensorHealth) -> bool:
-        tail, half = row.zero_tail_bytes, row.bytes / 2 if sum(n > 1 for n in row.shape) > 1 else math.inf
-        long = tail >= limits.zero_tail_below_bytes and not row.all_zero
-        return long and (tail % row.row_bytes != 0 or tail >= half)
+        tail = row.zero_tail_bytes
+        padding = tail % row.row_bytes == 0 and not (_is_matrix(row) and 2 * tail >= row.bytes)
+        return tail >= limits.zero_tail_below_bytes and not (padding or row.all_zero)
 
     def copied(row: TensorHealth) -> bool:
         """Return whether it is another's copy; equal constants are no copies, and tied ones are both named."""
@@ -110,7 +113,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         *(_claim(code, limits.may_disagree) for code in CLAIMS),
         _tensor("not-finite", lambda row: (row.nan or 0) + (row.infinite or 0) > limits.not_finite_at_most),
         _tensor("zero-tail", cut_short, limits.may_end_in_zeros),
-        _tensor("all-zero", lambda row: row.all_zero and sum(n > 1 for n in row.shape) > 1, limits.may_be_zero),
+        _tensor("all-zero", lambda row: row.all_zero and _is_matrix(row), limits.may_be_zero),
         _tensor("repeated", copied),
         _tensor("name", lambda row: bool(row.name_flaws)),
         Requires(code="nothing-read", lacking=_nothing_read),
