@@ -122,6 +122,12 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     return UnpackedView(**as_it_is, packed=packed, stored=view, rescaled=settings.get("quant_method") == "awq")
 
 
+def packed_alone(view: CheckpointView) -> tuple[CheckpointView, Mapping[str, UnpackedWeight]]:
+    """Return a checkpoint with its packed weights in place of what is stored of them, and these by name."""
+    whole = unpacked(view, view.cut(()), source=False)
+    return whole, whole.packed if isinstance(whole, UnpackedView) else {}
+
+
 def both_unpacked(views: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return both sides with their packed weights in place of what is stored of them."""
     source, candidate = views

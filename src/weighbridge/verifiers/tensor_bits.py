@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import words
 from weighbridge.core import NDArray, Words, dataclass, field, np
-from weighbridge.packing.unpacked_view import UnpackedView, unpacked
+from weighbridge.packing.unpacked_view import packed_alone
 from weighbridge.quantities.tensors import BitReading, TensorBits
 from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -188,9 +188,9 @@ DAMAGE = Damage(
 
 
 def _begin(view: CheckpointView) -> Callable[[Tensor], Bits]:
-    whole = unpacked(view, view.cut(()), source=False)
+    whole, packed = packed_alone(view)
     weights = dict[str, int]()
-    for name, one in whole.packed.items() if isinstance(whole, UnpackedView) else ():
+    for name, one in packed.items():
         in_words = one.rule is None and one.codes.dtype in ("I32", "U32")  # of unknown bits: of four, as most are
         weights[one.codes.name] = one.codes.nbytes * 2 if in_words else whole.tensor(name).elements
     return functools.partial(Bits, weights=weights)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from weighbridge.comparison.casts import decode, words
 from weighbridge.core import Values, dataclass, field, np
 from weighbridge.formats.tensor import INTEGERS, numpy_dtype
-from weighbridge.packing.unpacked_view import UnpackedView, unpacked
+from weighbridge.packing.unpacked_view import packed_alone
 from weighbridge.packing.unpacking import WORD, Rule
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 from weighbridge.verifiers.tensor_walk import STEP, Damage, instrument
@@ -78,8 +78,8 @@ class Moments:
 
 def _begin(view: CheckpointView) -> Callable[[Tensor], Moments]:
     """Read plain tensors as they are, and codes as what they stand for; those that no rule reads have no values."""
-    whole, codes = unpacked(view, view.cut(()), source=False), dict[str, Unpacked | None]()
-    for name, weight in whole.packed.items() if isinstance(whole, UnpackedView) else ():
+    (whole, packed), codes = packed_alone(view), dict[str, Unpacked | None]()
+    for name, weight in packed.items():
         one, rule = whole.tensor(name), weight.rule
         chunks = functools.partial(whole.chunks, name, STEP * one.unit[1])
         if rule is None:  # nor are zero points and numbers of groups any weights
