@@ -213,13 +213,16 @@ def _uncited(text: Text) -> Iterator[Found]:
         for match in FORMS["bare"].finditer(unit.text):
             said = [one.lower() for one in (match["number"], match["of"]) if one]
             numbers = [str(NUMERALS.get(one, one.replace(",", ""))) for one in said]
-            held = match.start() in within or any(match[0] in (one.pointer or "") for one in found)  # `7 of 7 bits`
-            held = held or bool(ofgates.match(unit.text, match.end()))  # the ledger knows
-            held = held or _is_figure(match, numbers, known, text)
+            sound = (
+                match.start() in within
+                or any(match[0] in (one.pointer or "") for one in found)  # `7 of 7 bits`
+                or ofgates.match(unit.text, match.end())  # the ledger knows
+                or _is_figure(match, numbers, known, text)
+            )
             over = bool(numbers) and Decimal(numbers[0]) > Decimal(numbers[-1])
-            if (over or not held) and (match["unit"] or match["attached"] or not table):
+            if (over or not sound) and (match["unit"] or match["attached"] or not table):
                 why = "more than its whole" if over else "neither cited nor a figure"
-                warning = table or (text.known.frozen and not numbers)  # it was held to fewer words
+                warning = table or (text.known.frozen and not numbers)  # its day knew fewer words
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=warning)
 
 
