@@ -50,8 +50,7 @@ def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
     for weight, absent in found:
         named = weight.packing.name.split(" or ") if weight.packing and settings.get("format") not in OTHERWISE else ()
         lacks = absent and settings.get("quant_method") in named and not is_left_out(weight.name, settings)
-        wrong = f"there is no {absent}" if lacks else ""
-        wrong = wrong or scales.get(weight.codes.name, "")
+        wrong = f"there is no {absent}" if lacks else scales.get(weight.codes.name, "")
         try:
             _ = absent or rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
         except ContradictionError as problem:
