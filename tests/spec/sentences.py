@@ -375,6 +375,8 @@ MADE_UP = (
     "19 of 20 faults were caught.",
     "20 of 20 faults were not caught.",
     "Perplexity 2 before and after.",
+    "Perplexity 2 today.",
+    "The perplexity was 2 throughout.",
     "The perplexity is 2.",
     "Loss 2 at the end.",
     # Shares and multiples, and signs that are numbers.

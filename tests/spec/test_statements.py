@@ -200,6 +200,19 @@ def test_a_name_and_a_figure_are_no_problem_in_backticks(known: tuple[Known, dic
     assert wrong_in_section(claim, draft, figures=SIZED) == []
 
 
+@each(
+    "said, wrong",
+    [("20 of 21", False), ("`20 of 21`", False), ("21 of 21", True), ("20 of 20", True), ("2 of 21", True)],
+)
+def test_a_count_and_a_whole_are_those_of_one_finding(
+    known: tuple[Known, dict[str, str]], said: str, wrong: bool
+) -> None:
+    row = "- `{}` [ev:GOOD#/findings/{}/counted] of `{}` [ev:GOOD#/findings/{}/of]\n"
+    figures = "### Figures\n\n" + row.format(20, 0, 21, 0) + row.format(2, 1, 2, 1)
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    assert ((6, "uncited") in wrong_in_section(f"It kept {said} tensors.", draft, figures=figures)) is wrong
+
+
 def test_more_than_the_whole_is_a_problem_though_both_are_figures(known: tuple[Known, dict[str, str]]) -> None:
     more = "It kept 7 [=log2 128] of 2.\nSo 7 of 2 tensors."
     assert (7, "uncited") in wrong_in_section(more, known)

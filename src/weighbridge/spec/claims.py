@@ -200,8 +200,11 @@ def _uncited(text: Text) -> Iterator[Found]:
     """Yield the numbers of the author's own prose that nothing holds: neither cited, nor a figure of the section."""
     remedy = "cite where it was measured: [ev:ID12#/POINTER]"
     drafted = WRITTEN if text.known.gates else ()  # whose lines follow from the bundles
-    cites = (one for unit in text.units for one in citations(unit.text))
+    cites = [one for unit in text.units for one in citations(unit.text)]
     known = {(one.text.replace(",", ""), one.unit, (one.pointer or "").endswith(COUNTS) * "counts") for one in cites}
+    at = {(one.id, one.pointer): one.text.replace(",", "") for one in cites if one.pointer}
+    wholes = {(id_, of[: -len("of")] + "counted"): whole for (id_, of), whole in at.items() if of.endswith("/of")}
+    known |= {(f"{at[key]}/{whole}", "", "counts") for key, whole in wholes.items() if key in at}
     for pair in (pair for unit in text.units if unit.head in drafted for pair in FORMS["tried"].findall(unit.text)):
         known |= {(pair[0], "", "caught"), ("/".join(pair), "", "caught")}
     ofgates = FORMS["ofwords" if text.known.frozen else "ofgates"]
@@ -233,7 +236,9 @@ def _is_figure(match: re.Match[str], numbers: Sequence[str], known: set[tuple[st
     beside = {"", *(name for name in ("counts", "caught") if FORMS[name].search(near))}
     beside |= {"counts"} if match["of"] or text.known.frozen else set()
     figures = {number for number, its, form in known if of in (None, its) and form in beside}
-    return bool(numbers) and not match["times"] and (figures.issuperset(numbers) or "/".join(numbers) in figures)
+    both = bool(match["of"]) and not text.known.frozen  # two counts make no count of one by the other
+    sound = "/".join(numbers) in figures if both else figures.issuperset(numbers)
+    return bool(numbers) and not match["times"] and sound
 
 
 @dataclass(frozen=True, slots=True)
