@@ -261,7 +261,9 @@ def test_what_cannot_be_attached_is_refused_before_anything_is_measured(
 
 
 def test_a_bundle_shows_kinds_limits_digests_trials_and_environment(cli: Cli) -> None:
-    out = cli("evidence", "show", sealed(cli, GOOD)).out
+    bundle = sealed(cli, GOOD)
+    out = cli("evidence", "show", bundle).out
+    assert f"cited by [ev:{bundle.name[-12:]}#/findings/0/NAME]: outcome PASS, counted 2, of 2\n" in out
     assert f"by dtype-preservation/{KINDS['dtype-preservation'].version}, limits policy: lossless" in out
     assert "caught" in out
     assert f"{sha256(GOOD.read_bytes())}  import@default import.gguf" in out

@@ -158,10 +158,13 @@ def show(bundle: Path, *, given: str, as_json: bool) -> None:
     made = f"{stated.finished} on {stated.host} by {tool.name} {tool.version}{_commit(tool.commit, tool.dirty)}"
     environment = ", ".join(f"{name} {value}" for name, value in sealed.environment.items())
     tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))
-    for row in rows_of_bundle(sealed):
+    for at, row in enumerate(rows_of_bundle(sealed)):
         finding, gate = row.finding, sealed.contract.gate(row.finding.gate)
         limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
         tell(block(row, everything=True))
+        named = ((name, getattr(finding.verdict, name)) for name in ("outcome", "measured", "limit", "counted", "of"))
+        cited = ", ".join(f"{name} {value}" for name, value in named if value is not None)
+        tell([f"{INDENT}cited by [ev:{sealed.id[:12]}#/findings/{at}/NAME]: {cited}"])
         tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])
     measured = [(one, file, digest) for one in stated.subjects for file, digest in one.digests.items()]
     digested = [(f"{s.name}@{s.instance}", *of, _commit(s.commit, s.dirty)) for s, *of in measured]
