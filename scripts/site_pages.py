@@ -27,8 +27,8 @@ from weighbridge.verifiers import MODULES
 ROOT = Path(__file__).resolve().parents[1]
 MOVED = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
 TAKEN = (*sorted(str(path.relative_to(ROOT)) for path in (ROOT / "spec").glob("*.md") if path.name != "base.md"),
-         "benchmarks/diagnostics.md", "benchmarks/drills.md", "benchmarks/peers.md", "benchmarks/published_logs.md",
-         "benchmarks/training_faults/results.md")  # fmt: skip
+         "benchmarks/diagnostics.md", "benchmarks/drills.md", "benchmarks/mistakes.md", "benchmarks/peers.md",
+         "benchmarks/published_logs.md", "benchmarks/training_faults/results.md")  # fmt: skip
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 ADDRESS = os.environ.get("WEIGHBRIDGE_REPOSITORY", "").rstrip("/")
 

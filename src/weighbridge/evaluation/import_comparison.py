@@ -153,7 +153,7 @@ def policy_of(text: str) -> Policy:
     try:
         policy = read(Limits, limits).policy
     except LimitsError as error:
-        raise ContractError("policy", f"this policy cannot be used: {error}", where=text) from None
+        raise ContractError("policy", str(error).removeprefix("policy: "), where=text) from None
     assert isinstance(limits, Mapping)
     return Policy(limits={**limits, "policy": policy}, name=f"{policy}{beside}")
 

@@ -37,7 +37,7 @@ NO_CODE = Unmeasured(
 NO_CUDA = Unmeasured(
     code="no-cuda",
     why="the model computes on CUDA and this host has none",
-    remedy="run it on a host with a CUDA device, or write `requires: {cuda: true}`",
+    remedy="run it on a host with CUDA, or write `requires: {cuda: true}`; a factory that returns None says the same",
 )
 
 
@@ -54,7 +54,7 @@ class Factory:
         """Read `module:function` or `path/to/file.py:function`; refuse with `factory-spec` or `no-file`."""
         place, _, function = spec.rpartition(":")
         if not place or not function.isidentifier():
-            remedy = "write module:function or path/to/file.py:function"
+            remedy = "write hf:DIR, onnx:FILE, module:function or path/to/file.py:function"
             raise SubjectError("factory-spec", f"{spec[:80]!r} names no factory", remedy=remedy)
         in_file = place.endswith(".py")
         if in_file and not is_file(Path(place)):
