@@ -70,7 +70,7 @@ def counted(judged: Sequence[Judged]) -> str:
     many["not judged yet"] = sum(one.waits for one in judged)
     said = ", ".join(f"{count} {word}" for word, count in many.items() if count)
     gates = len({(one.bundle.contract.id, one.row.finding.gate) for one in judged})
-    verdicts = f"{len(judged)} verdicts by " if len(judged) > gates else "Of "
+    verdicts = f"Of {len(judged)} verdicts by " if len(judged) > gates else "Of "
     return singular(f"{verdicts}{gates} gates: {said}.") if judged else ""
 
 
