@@ -80,16 +80,29 @@ def test_importing_the_package_imports_nothing_else() -> None:
 def test_python_comes_to_what_the_command_line_comes_to(cli: Cli, folder: Path) -> None:
     source, other = folder / "model.safetensors", folder / "mislabelled.safetensors"
     ended = cli("compare", source, other)
-    assert ended.lines[-1] == weighbridge.compare(source, other).answer
+    found = weighbridge.compare(source, other)
+    assert (ended.lines[-1], found.passed) == (found.answer, False)
+    assert found.report.splitlines() == [ended.lines[0].partition("   policy")[0], *ended.lines[1:]]
     words = ("--subject", "source=model.safetensors", "--subject", "import=mislabelled.safetensors")
     ended = cli("verify", "builtin:checkpoint-import", *words)
     done = weighbridge.verify(
         "builtin:checkpoint-import", subjects={"source": "model.safetensors", "import": other.name}
     )
     assert (done.exit_code, done.passed) == (ended.code, False)
+    assert [line for line in done.report.splitlines() if not line.startswith("evidence: ")] == [
+        line for line in ended.lines if not line.startswith("evidence: ")
+    ]
     bundles = [unseal(path) for path in (folder / ".weighbridge" / "bundles").iterdir()]
     assert len({bundle.verdicts for bundle in bundles}) == 1
     assert {bundle.statement.command[0] for bundle in bundles} == {"weighbridge", "weighbridge.verify"}
+
+
+def test_an_answer_is_neither_true_nor_false(folder: Path) -> None:
+    found = weighbridge.compare(folder / "model.safetensors", "none.gguf")
+    done = weighbridge.verify("builtin:checkpoint-import", subjects={"source": folder / "model.safetensors"})
+    for answer in (found, done):
+        with pytest.raises(TypeError, match="is neither true nor false: ask its `passed`"):
+            assert answer
 
 
 def test_the_answer_about_a_file_that_is_not_there_names_it(folder: Path) -> None:

@@ -6,10 +6,10 @@ command line. `spec/python-api.md` shows each name in use.
 
 import datetime as dt
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weighbridge.core import ExitCode, Finding, Json, Outcome, dataclass
 
@@ -22,23 +22,46 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
+class Answer:
+    """What a verb came to. It is neither true nor false: `assert compare(…)` would pass whatever was found."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> NoReturn:
+        """Refuse to be taken for a verdict, with a TypeError."""
+        raise TypeError(f"a {type(self).__name__} is neither true nor false: ask its `passed`, and print its `report`")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """One import compared with its source; `outcome` is the worst that counts, `tensors` are those of either side."""
+class Comparison(Answer):
+    """One import compared with its source; `outcome` is the worst that counts, `tensors` are those of either side.
+
+    `report` is what the command line prints of it, `answer` its last line.
+    """
 
     outcome: Outcome
     answer: str
+    report: str
     finding: Finding
     configuration: Finding
     tensors: "tuple[TensorPair, ...]"
 
+    @property
+    def passed(self) -> bool:
+        """Return whether the import is what the policy means, and its configuration the source's."""
+        return self.outcome is Outcome.PASS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """What one `verify` came to: a result for each contract, and the exit code of the command line."""
+class Verification(Answer):
+    """What one `verify` came to: a result for each contract, and the exit code of the command line.
+
+    `report` is what the command line prints of the gates.
+    """
 
     results: "tuple[ContractResult, ...]"
     exit_code: ExitCode
+    report: str
 
     @property
     def passed(self) -> bool:
@@ -66,9 +89,11 @@ def compare(
     meant: Any = {"look": look, "may_differ": tuple(may_differ), "may_ignore": tuple(may_ignore)}
     (one,) = compare(os.fspath(source), [os.fspath(candidate)], policy=given, **meant)
     finding, configuration = one.evaluation.findings
+    shown: Any = {"tensors": "*", "everything": False, "headers": headers, "moments": {}, "passes": lambda _look: False}
     return Comparison(
         outcome=comparison.outcome(one.evaluation),
         answer=comparison.answer(one),
+        report=_plain((f"{os.fspath(source)} -> {one.path}", *comparison.comparison_lines(one, **shown))),
         finding=finding,
         configuration=configuration,
         tensors=one.pairs,
@@ -93,8 +118,10 @@ def verify(
     `subjects` is by NAME or NAME@INSTANCE. Without `evidence`, bundles go into the project's `.weighbridge`, or with
     `record` into `evidence`, which holds the ledger, too.
     """
+    from weighbridge.cli.verify import lines_of
     from weighbridge.core.project import local
     from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
+    from weighbridge.report.rows import report_of
 
     names = tuple(os.fspath(one) for one in (contract, *more))
     bound = tuple(f"{name}={os.fspath(target)}" for name, target in subjects.items())
@@ -111,7 +138,9 @@ def verify(
         command=("weighbridge.verify", *names, *(word for text in bound for word in ("--subject", text))),
     )
     results = verify(request, lambda _text: None)
-    return Verification(results=results, exit_code=code_of(results, request.excuses))
+    code = code_of(results, request.excuses)
+    report = report_of(results, code, request.excuses)
+    return Verification(results=results, exit_code=code, report=_plain(lines_of(results, report, request)))
 
 
 def rejudge(bundle: PathLike, *, id: str = "") -> "Answers":  # noqa: A002 -- as `evidence verify --id` calls it
@@ -119,3 +148,11 @@ def rejudge(bundle: PathLike, *, id: str = "") -> "Answers":  # noqa: A002 -- as
     from weighbridge.evidence.review import Against, verify
 
     return verify(Path(bundle), Against(now=dt.datetime.now(dt.UTC), given=id))
+
+
+def _plain(lines: Iterable[str]) -> str:
+    from click import unstyle
+
+    from weighbridge.core import singular
+
+    return "\n".join(singular(unstyle(line)) for line in lines)

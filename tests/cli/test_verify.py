@@ -136,6 +136,13 @@ def test_only_the_gates_asked_for_are_judged(cli: Cli) -> None:
     assert "1 passed of 1 -> exit 0 (passed)" in ended.lines
 
 
+def test_what_was_not_judged_or_is_not_as_written_is_said(cli: Cli) -> None:
+    asked = ("--gate", "GATE-MODEL-001", "--param", "policy=at-most:rounded:F16")
+    ended = cli("verify", "builtin:model-import", *bound(SOURCE, GOOD), *asked)
+    assert (ended.code, ended.lines[-1]) == (0, "1 passed of 1, 1 not judged -> exit 0 (passed)")
+    assert ended.lines[0].endswith("  --param policy=at-most:rounded:F16")
+
+
 def test_a_subject_that_no_contract_knows_is_2(cli: Cli) -> None:
     ended = cli("verify", IMPORT, "--subject", f"sorce={SOURCE}")
     assert (ended.code, ended.err.strip()) == (

@@ -41,7 +41,7 @@ def verified(contract: str, run: Path) -> Verification:
         contracts=(f"builtin:{contract}",), subjects=(f"run={run}",), evidence=None, ledger=run.parent / "ledger"
     )
     results = verify(request, lambda _text: None)
-    return Verification(results=results, exit_code=code_of(results, request.excuses))
+    return Verification(results=results, exit_code=code_of(results, request.excuses), report="")
 
 
 def by_gate(found: Verification) -> Mapping[str, Finding]:

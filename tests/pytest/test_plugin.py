@@ -68,6 +68,7 @@ def test_a_gate_that_fails_shows_its_finding_and_no_traceback(tmp_path: Path) ->
     assert (
         "model.norm.weight: wrong dtype (BF16 bits stored as F16); 6 of 6 elements explained: bf16-bits-as-f16" in out
     )
+    assert f"checked: source={Path(SOURCE).name}, import={Path(BAD).name}, policy lossless" in re.sub(r"=\S+/", "=", out)
     assert "Traceback" not in out
     assert "def runtest" not in out
 
@@ -229,6 +230,9 @@ def test_a_gate_that_was_expected_to_be_blocked_and_passes_fails(tmp_path: Path)
     code, out = collected(tmp_path, *bound, "--gate-expect-blocked=GATE-IMPORT-001")
     assert code == 1
     assert "expected to be blocked, and PASS: take it off --gate-expect-blocked" in out
+    bound = (subject("source", SOURCE), subject("import", BAD))
+    code, out = collected(tmp_path, *bound, "--gate-expect-blocked=GATE-IMPORT-001")
+    assert (code, "and FAIL: take it off" in out, "BF16 bits stored as F16" in out) == (1, True, True)
 
 
 UNMEANT = """weighbridge: contract/v0

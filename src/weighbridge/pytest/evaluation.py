@@ -15,7 +15,7 @@ from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import Evaluation, EvaluationSession
 from weighbridge.evaluation.verification import keep
 from weighbridge.evidence.redact import own_key, redactor_here
-from weighbridge.report import Row, finding_text
+from weighbridge.report import INDENT, Row, checked, finding_text
 from weighbridge.report.terminal import block
 
 AS_HERE = re.compile(r" \(under pytest [^)]*\)")
@@ -39,8 +39,9 @@ def summary(finding: Finding, evaluation: Evaluation, excused: str = "", *, ever
     """Return what a gate came to, in lines."""
     title = evaluation.contract.gate(finding.gate).title
     row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)
-    text = click.unstyle("\n".join(block(row, everything=everything)))
-    return under_pytest(text, (one.target for one in evaluation.bound))
+    subjects = ((one.subject, one.instance, one.target, "") for one in evaluation.bound)
+    lines = (*block(row, everything=everything), f"{INDENT}checked: {checked(evaluation.contract, subjects)}")
+    return under_pytest(click.unstyle("\n".join(lines)), (one.target for one in evaluation.bound))
 
 
 def under_pytest(text: str, targets: Iterable[str] = ()) -> str:

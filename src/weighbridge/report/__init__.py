@@ -271,7 +271,9 @@ def bound_as(name: str, instance: str, target: str) -> str:
 
 
 def _policies(contract: model.Contract) -> Iterator[str]:
-    yield from dict.fromkeys(f"policy {gate.limits['policy']}" for gate in contract.gates if "policy" in gate.limits)
+    named = dict.fromkeys(f"policy {gate.limits['policy']}" for gate in contract.gates if "policy" in gate.limits)
+    yield from (one for one in named if one.replace(" ", "=", 1) not in contract.overrides)
+    yield from (f"--param {one}" for one in contract.overrides)  # not as the contract is written
 
 
 def run_told(facts: model.Measured | None) -> Iterator[str]:
@@ -288,11 +290,12 @@ def gate_name(finding: Finding) -> str:
     return finding.gate if finding.instance == DEFAULT else f"{finding.gate}[{finding.instance}]"
 
 
-def tally(findings: Sequence[Finding], code: ExitCode, excused: int = 0) -> str:
-    """Return how many findings came to which outcome, how many of them are excused, and the exit code."""
+def tally(findings: Sequence[Finding], code: ExitCode, excused: int = 0, left_out: int = 0) -> str:
+    """Return how many findings came to which outcome, are excused, or gates are not judged here; and the exit code."""
     counts = Counter(finding.verdict.outcome for finding in findings)
     words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked"}
     words |= {Outcome.NOT_APPLICABLE: "not applicable", Outcome.PASS: "passed"}
     counted = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
     counted = f"{counted or 'nothing judged'} of {len(findings)}{f', {excused} excused' if excused else ''}"
+    counted += f", {left_out} not judged" if left_out else ""
     return f"{counted} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"

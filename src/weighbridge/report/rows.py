@@ -63,7 +63,9 @@ class Report:
     @property
     def tally(self) -> str:
         """Return how many gates came to what, and the exit code."""
-        return tally([row.finding for _, row in self.rows], self.code, sum(bool(row.excused) for _, row in self.rows))
+        excused = sum(bool(row.excused) for _, row in self.rows)
+        left_out = sum(len(suite.left_out) for suite in self.suites)
+        return tally([row.finding for _, row in self.rows], self.code, excused, left_out)
 
     @property
     def nothing_shown(self) -> str:
