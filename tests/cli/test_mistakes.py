@@ -358,6 +358,22 @@ def test_the_message_of_a_bare_log_leads_in_one_step_to_a_gate_that_judges_it(cl
     assert cli("verify", "c.yaml", "--subject", "run=log.jsonl", "--no-evidence").code == 0
 
 
+@pytest.mark.parametrize(
+    ("first", "says"), [(4.0, "    likely cause: too high a learning rate, most"), (9.0, "    why ")]
+)
+def test_a_loss_that_leaves_chance_has_a_likely_cause_where_it_began_there(
+    first: float, says: str, cli: Cli, workplace: Path
+) -> None:
+    rows = [{"step": at + 1, "loss": 900.25 + at * 7919 % 13 if at else first} for at in range(30)]
+    (workplace / "trainer_state.json").write_text(json.dumps({"max_steps": 30, "global_step": 30, "log_history": rows}))
+    (workplace / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "vocab_size": 64}')
+    judge = "verify", "builtin:training-log", "--subject", "run=trainer_state.json", "--no-evidence", "--gate"
+    ended = cli(*judge, "GATE-LOG-FIRST")
+    assert (ended.code, sum(line.startswith(says) for line in ended.lines)) == (1, 1), ended.out
+    assert ("likely cause" in ended.out) == (first == 4.0)
+    assert "a learning rate of zero or far too low (where the loss rose: far too high)" in cli(*judge, "*LEARNED").out
+
+
 def test_a_loss_that_hardly_moves_may_be_of_a_rate_far_too_low(cli: Cli, workplace: Path) -> None:
     rows = ({"step": at, "loss": 4.0 + 0.01 * (at * 7919 % 13), "lr": 1e-9 * (1 + at)} for at in range(240))
     (workplace / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
