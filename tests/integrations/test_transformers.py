@@ -189,6 +189,19 @@ def test_each_evaluation_stands_in_the_row_of_the_update_before_it_and_trains_on
     assert not any("runtime" in name or "second" in name for row in found for name in row if name != "tokens_per_sec")
 
 
+class Writes(transformers.TrainerCallback):  # type: ignore[misc,name-defined,unused-ignore]
+    def on_evaluate(self, _: Any, state: Any, control: Any, model: Any, **__: Any) -> None:
+        if state.global_step == 5:
+            with torch.no_grad():
+                model.model.norm.weight.mul_(1.01)
+
+
+def test_what_writes_to_a_small_weight_after_an_evaluation_is_seen(tmp_path: Path) -> None:
+    made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), Writes(), eval_strategy="steps", eval_steps=5)
+    made.train()
+    assert [row.get("outside_writes") for row in rows(tmp_path / "a")] == [None, *[0] * 4, 1, *[0] * 4]
+
+
 def test_of_what_an_evaluation_computes_numbers_are_recorded_and_all_else_costs_no_row(tmp_path: Path) -> None:
     made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), eval_strategy="steps", eval_steps=5)
     made.compute_metrics = lambda _: {"accuracy": np.float32(0.5), "confusion": [[1, 2], [3, 4]], "best": "none"}
