@@ -9,7 +9,9 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.verifiers.logs_of_others import trainer_state
 
+from weighbridge.core import SubjectKind
 from weighbridge.core.data import data_path
+from weighbridge.evaluation.inspection import kind_of
 
 SPECIMENS = data_path("verifiers") / "specimens"
 RUN, WEIGHTS = SPECIMENS / "runs" / "wrapped", SPECIMENS / "checkpoints" / "source.safetensors"
@@ -343,6 +345,22 @@ def test_a_log_that_says_why_it_is_short_is_quoted(cli: Cli, here: Path) -> None
     printed = cli("verify", "builtin:training-run", "--subject", "run=one.json", "--no-evidence").lines
     why = "no fault could be tried on what was read: the log has one row, and two are needed"
     assert f"    the pass is not counted, for {why}" in printed
+
+
+@pytest.mark.parametrize("verb", ["lint", "verify"])
+def test_a_folder_of_two_logs_in_the_place_of_a_contract_is_told_what_to_bind(
+    verb: str, cli: Cli, workplace: Path
+) -> None:
+    (workplace / "logs").mkdir()
+    for name in "ab":
+        (workplace / "logs" / f"{name}.jsonl").write_text('{"step": 0, "loss": 3.0}\n')
+    assert kind_of("logs") is SubjectKind.RUN
+    ended = cli(verb, "logs")
+    judge = "weighbridge verify builtin:training-log --subject run=ONE"
+    assert (ended.code, ended.err) == (
+        2,
+        f"logs: no-contract no contract, but 2 runs: a.jsonl, b.jsonl\n  a contract judges one of them: {judge}\n",
+    )
 
 
 def test_the_message_of_a_bare_log_leads_in_one_step_to_a_gate_that_judges_it(cli: Cli, workplace: Path) -> None:
