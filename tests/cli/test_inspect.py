@@ -567,6 +567,15 @@ def test_of_two_runs_it_says_where_they_part_and_which_ends_worse(cli: Cli, work
     assert "for good" not in ended.out
 
 
+@pytest.mark.parametrize("begins", [0, 1, 10])
+def test_of_two_logs_of_one_run_that_count_steps_otherwise_it_says_so(begins: int, cli: Cli, workplace: Path) -> None:
+    for name, first in (("a", 0), ("b", begins)):
+        rows = ({"step": first + at, "loss": 4 * 0.97**at + 0.01 * (at * 7919 % 13)} for at in range(40))
+        (workplace / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = f"  first step         0 in a.jsonl and {begins} in b.jsonl: an update may have another number in each"
+    assert (said in cli("inspect", "a.jsonl", "b.jsonl").lines) == (begins > 0)
+
+
 def test_of_two_runs_that_evaluate_otherwise_the_evaluation_is_the_worse(cli: Cli, workplace: Path) -> None:
     for name, times in (("a.csv", 1.0), ("b.csv", 3.0)):
         rows = "".join(f"{at},{loss},{loss * times if at % 10 == 9 else ''}\n" for at, loss in enumerate(GOOD))

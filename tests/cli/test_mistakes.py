@@ -9,7 +9,9 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.verifiers.logs_of_others import trainer_state
 
+from weighbridge.core import SubjectKind
 from weighbridge.core.data import data_path
+from weighbridge.evaluation.inspection import kind_of
 
 SPECIMENS = data_path("verifiers") / "specimens"
 RUN, WEIGHTS = SPECIMENS / "runs" / "wrapped", SPECIMENS / "checkpoints" / "source.safetensors"
@@ -345,6 +347,22 @@ def test_a_log_that_says_why_it_is_short_is_quoted(cli: Cli, here: Path) -> None
     assert f"    the pass is not counted, for {why}" in printed
 
 
+@pytest.mark.parametrize("verb", ["lint", "verify"])
+def test_a_folder_of_two_logs_in_the_place_of_a_contract_is_told_what_to_bind(
+    verb: str, cli: Cli, workplace: Path
+) -> None:
+    (workplace / "logs").mkdir()
+    for name in "ab":
+        (workplace / "logs" / f"{name}.jsonl").write_text('{"step": 0, "loss": 3.0}\n')
+    assert kind_of("logs") is SubjectKind.RUN
+    ended = cli(verb, "logs")
+    judge = "weighbridge verify builtin:training-log --subject run=ONE"
+    assert (ended.code, ended.err) == (
+        2,
+        f"logs: no-contract no contract, but 2 runs: a.jsonl, b.jsonl\n  a contract judges one of them: {judge}\n",
+    )
+
+
 def test_the_message_of_a_bare_log_leads_in_one_step_to_a_gate_that_judges_it(cli: Cli, workplace: Path) -> None:
     rows = ({"step": at, "loss": 4 * 0.97**at + 0.01 * (at * 7919 % 13)} for at in range(60))
     (workplace / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -356,6 +374,22 @@ def test_the_message_of_a_bare_log_leads_in_one_step_to_a_gate_that_judges_it(cl
     line = "    kind: learning-progress"
     (workplace / "c.yaml").write_text(head + copied.replace(line, f"{line}\n    where: {{as_logged: true}}"))
     assert cli("verify", "c.yaml", "--subject", "run=log.jsonl", "--no-evidence").code == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "says"), [(4.0, "    likely cause: too high a learning rate, most"), (9.0, "    why ")]
+)
+def test_a_loss_that_leaves_chance_has_a_likely_cause_where_it_began_there(
+    first: float, says: str, cli: Cli, workplace: Path
+) -> None:
+    rows = [{"step": at + 1, "loss": 900.25 + at * 7919 % 13 if at else first} for at in range(30)]
+    (workplace / "trainer_state.json").write_text(json.dumps({"max_steps": 30, "global_step": 30, "log_history": rows}))
+    (workplace / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "vocab_size": 64}')
+    judge = "verify", "builtin:training-log", "--subject", "run=trainer_state.json", "--no-evidence", "--gate"
+    ended = cli(*judge, "GATE-LOG-FIRST")
+    assert (ended.code, sum(line.startswith(says) for line in ended.lines)) == (1, 1), ended.out
+    assert ("likely cause" in ended.out) == (first == 4.0)
+    assert "a learning rate of zero or far too low (where the loss rose: far too high)" in cli(*judge, "*LEARNED").out
 
 
 def test_a_loss_that_hardly_moves_may_be_of_a_rate_far_too_low(cli: Cli, workplace: Path) -> None:

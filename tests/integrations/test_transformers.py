@@ -18,6 +18,7 @@ from tests.integrations.recorded import as_inspect_says, events, passed_the_gate
 from tests.recorder.scenarios import learnt  # noqa: E402
 from torch import nn  # noqa: E402
 
+import weighbridge  # noqa: E402
 from weighbridge.integrations.transformers import Callback  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
@@ -188,6 +189,19 @@ def test_each_evaluation_stands_in_the_row_of_the_update_before_it_and_trains_on
     assert not any("runtime" in name or "second" in name for row in found for name in row if name != "tokens_per_sec")
 
 
+class Writes(transformers.TrainerCallback):  # type: ignore[misc,name-defined,unused-ignore]
+    def on_evaluate(self, _: Any, state: Any, control: Any, model: Any, **__: Any) -> None:
+        if state.global_step == 5:
+            with torch.no_grad():
+                model.model.norm.weight.mul_(1.01)
+
+
+def test_what_writes_to_a_small_weight_after_an_evaluation_is_seen(tmp_path: Path) -> None:
+    made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), Writes(), eval_strategy="steps", eval_steps=5)
+    made.train()
+    assert [row.get("outside_writes") for row in rows(tmp_path / "a")] == [None, *[0] * 4, 1, *[0] * 4]
+
+
 def test_of_what_an_evaluation_computes_numbers_are_recorded_and_all_else_costs_no_row(tmp_path: Path) -> None:
     made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), eval_strategy="steps", eval_steps=5)
     made.compute_metrics = lambda _: {"accuracy": np.float32(0.5), "confusion": [[1, 2], [3, 4]], "best": "none"}
@@ -229,6 +243,14 @@ def test_a_pass_that_was_broken_off_is_no_wrap(tmp_path: Path) -> None:
 def test_the_gates_of_a_training_run_pass_on_a_recorded_trainer(tmp_path: Path) -> None:
     trainer(tmp_path, Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ), max_steps=60, max_grad_norm=0.1).train()
     assert passed_the_gates(tmp_path / "a")
+
+
+def test_a_run_that_diverged_so_far_that_its_softmax_is_certain_is_charged_with_no_other_fault(tmp_path: Path) -> None:
+    run = tmp_path / "a"
+    trainer(tmp_path, Callback(run), model=gpt2, max_steps=60, learning_rate=5, lr_scheduler_type="constant").train()
+    judged = weighbridge.verify("builtin:training-run", subjects={"run": run}, evidence=tmp_path / "evidence")
+    said = {one.gate: one.verdict.outcome.name for one in judged.findings}
+    assert (said["GATE-RUN-STAYED"], said["GATE-RUN-SCALE"], said["GATE-RUN-REPORTED"]) == ("FAIL", "PASS", "PASS")
 
 
 def on_the_cpu(folder: Path, **options: Any) -> Path:

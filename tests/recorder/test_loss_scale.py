@@ -46,6 +46,55 @@ def test_the_scale_of_a_right_loss_is_1_and_its_entropy_is_the_loss(way: str, tm
     assert column(rows, "own_loss") == pytest.approx(column(rows, "loss"), rel=1e-3 if narrow else 1e-5)
 
 
+def saturated() -> Any:
+    model = Language()
+    with torch.no_grad():
+        model.head.weight *= 1e4
+    return model
+
+
+def some_certain(logits: Any, labels: Any) -> Any:
+    return plain(logits, torch.where(torch.arange(SEQ) % 4 == 0, logits.argmax(-1), labels))
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_targets_of_all_the_probability_are_not_taken_for_ignored_ones(passes: int, tmp_path: Path) -> None:
+    for row in recorded(tmp_path, make=saturated, loss_of=some_certain, passes=passes):
+        assert row.get("loss_gradient_scale", 1) == pytest.approx(1, abs=1e-3)
+        assert row.get("own_loss", row["loss"]) == pytest.approx(row["loss"], rel=1e-3)
+        assert "labels_active_share" not in row or row["labels_active_share"] == 1
+
+
+def test_a_scale_that_no_certain_target_explains_is_told_beside_them(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "a", make=saturated, loss_of=lambda logits, labels: 8 * some_certain(logits, labels))
+    assert min(column(rows, "loss_gradient_scale")) > 4
+    rows = recorded(tmp_path / "b", make=saturated, loss_of=lambda logits, labels: some_certain(logits, labels) / 8)
+    assert max(column(rows, "loss_gradient_scale")) < 0.2
+
+
+def test_ignored_labels_are_told_from_certain_targets_by_the_scale(tmp_path: Path) -> None:
+    def improbable(logits: Any, labels: Any) -> Any:
+        return some_ignored(logits, torch.where(labels % 3 > 0, labels, logits.argmin(-1) // 3 * 3))
+
+    rows = recorded(tmp_path, make=saturated, loss_of=improbable)
+    assert column(rows, "loss_gradient_scale") == pytest.approx([1.0] * 3, abs=1e-5)
+    assert column(rows, "own_loss") == pytest.approx(column(rows, "loss"), rel=1e-5)
+
+
+def test_the_gradient_that_float32_leaves_beside_a_certain_target_names_no_other_one(tmp_path: Path) -> None:
+    gap = torch.tensor([-200.0, 20.0, 0.0, *[-200.0] * (VOCAB - 3)])  # the target's gradient is 0, the second's is not
+
+    class Certain(Language):
+        def forward(self, ids: Any) -> Any:
+            return super().forward(ids) + gap * (torch.arange(SEQ) % 4 == 0)[:, None]
+
+    def certain(logits: Any, labels: Any) -> Any:
+        return plain(logits, labels.masked_fill(torch.arange(SEQ) % 4 == 0, 1))
+
+    rows = recorded(tmp_path, make=Certain, loss_of=certain)
+    assert column(rows, "own_loss") == pytest.approx(column(rows, "loss"), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("loss_of", "scale"),
     [

@@ -128,6 +128,42 @@ def test_weights_that_were_exchanged_and_put_back_are_left_open_where_bits_are_n
     assert {step: value for step, value in enumerate(found) if value is not None} == {1: 0, 2: 0, 3: 0, 11: 0}
 
 
+def evaluate(model: Any) -> None:
+    with torch.no_grad():
+        model.eval()(torch.zeros(2, 3, dtype=torch.int64))
+    model.train()
+
+
+@pytest.mark.parametrize("around", [False, True], ids=["in place", "around torch's count"])
+def test_a_write_to_any_tensor_is_seen_from_an_evaluation_on(around: bool, tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    def writes(model: Any, _: Any) -> None:
+        steps.append(1)
+        if len(steps) == 5:
+            evaluate(model)
+            weight = model.norm.weight.data if around else model.norm.weight.detach()
+            weight.mul_(1.5)
+
+    assert column(recorded(tmp_path, steps=8, after_step=writes), "outside_writes") == [None, *[0] * 4, 1, 0, 0]
+
+
+@pytest.mark.parametrize("around", [False, True], ids=["in place", "around torch's count"])
+def test_an_average_that_is_evaluated_in_the_place_of_weights_and_put_back_is_no_write(
+    around: bool, tmp_path: Path
+) -> None:
+    def averaged(model: Any, _: Any) -> None:
+        own = [one.detach().clone() for one in model.parameters()]
+        weights = [one.data if around else one.detach() for one in model.parameters()]
+        for one in weights:
+            one.mul_(0.9)
+        evaluate(model)
+        for one, was in zip(weights, own, strict=True):
+            one.copy_(was)
+
+    assert not any(column(recorded(tmp_path, steps=24, after_step=averaged), "outside_writes")[1:])
+
+
 def test_a_tensor_that_an_update_leaves_is_unmoved_unless_its_learning_rate_is_zero(tmp_path: Path) -> None:
     def stuck(model: Any) -> Any:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)

@@ -60,6 +60,9 @@ def _judged_by_one(name: str) -> ContractError:
             return ContractError("no-contract", "no .yaml file in it is a contract", where=name, remedy=instead("lint"))
         if problem.code in ("unknown-format", "checkpoint-format", "no-rows"):
             return ContractError("no-contract", "this is no contract", where=name, remedy=f"name one, or {BUILTIN}NAME")
+        if problem.code == "several-runs":
+            remedy = f"a contract judges one of them: weighbridge verify {BUILTIN}training-log --subject run=ONE"
+            return ContractError("no-contract", f"no contract, but {problem.what}", where=name, remedy=remedy)
     builtin, role = FITS[kind]
     what = f"this is no contract; it looks like a {kind} that one would judge"
     quoted = shlex.quote(name)

@@ -186,6 +186,10 @@ def lines_of_two(both: Sequence[inspection.Inspection], found: inspection.Beside
         yield f"  {name:<18} {many} steps of both: {parted}"
     if not found.steps:
         yield "  where they part    not known: no column that is compared is logged at a step of both"
+    begins = [fill("{min:g}", one.table["step"]) if "step" in one.table else "" for one in both]
+    if begins.count("0") == 1 and all(begins):  # a recorder counts what was done before, a Trainer what is done
+        each = " and ".join(f"{at} in {name}" for at, name in zip(begins, names, strict=True))
+        yield f"  first step         {each}: an update may have another number in each"
     if found.above:
         step, side = found.above
         yield f"  loss, for good     {names[side > 0]} is above the other from step {step} on"

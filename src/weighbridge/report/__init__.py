@@ -2,6 +2,7 @@
 
 import enum
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -153,7 +154,10 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured], early
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else "",
         enough=fill(words.enough, figures) if words and words.enough else "",
-        helps=_rarely_logged(verdict, measured) or tuple(_helps(words, verdict, figures) if words else hinted),
+        helps=(
+            *_left_chance(verdict, measured),
+            *(_rarely_logged(verdict, measured) or (_helps(words, verdict, figures) if words else hinted)),
+        ),
         trials=trials_summary(finding.trials),
     )
 
@@ -209,6 +213,11 @@ def _helps(words: "CodeCard", verdict: model.Verdict, figures: Mapping[str, obje
         yield from ((word, fill(text, figures)) for word in HINTS if (text := getattr(words, word)))
 
 
+OVER_CHANCE = "ln_vocab", "at most"
+TOO_FAST = (
+    "too high a learning rate, most often: the loss began at {:.6g}, "
+    "which no sum for a mean, wrong initialisation or other tokenizer does"
+)
 TOO_FEW = ("too-few-steps", "too-few-samples", "column-undecided")
 
 
@@ -221,6 +230,17 @@ def _rarely_logged(verdict: model.Verdict, measured: Mapping[str, model.Measured
         return ()
     why = f"logging_steps is {every}, so that most of {steps} steps were not logged"
     return ("cause", why), ("knob", "train with logging_steps=1")
+
+
+def _left_chance(verdict: model.Verdict, measured: Mapping[str, model.Measured]) -> Iterator[tuple[str, str]]:
+    """Yield the likely cause of a loss that began within its bound by ln V, and left it: none from the start."""
+    figures, most = verdict.figures, verdict.limit
+    if verdict.outcome is not Outcome.FAIL or (figures.get("relative_to"), figures.get("bound")) != OVER_CHANCE:
+        return
+    losses = (one.value for one in measured.values() if isinstance(one, model.Measurement) and one.at == "loss")
+    first = max((one.value[0] for one in losses if isinstance(one, model.Series) and len(one.value)), default=math.inf)
+    if isinstance(of := figures["reference"], float) and isinstance(most, (int, float)) and first <= most * of:
+        yield "cause", TOO_FAST.format(first)
 
 
 def trials_summary(trials: Sequence[model.Trial]) -> str:

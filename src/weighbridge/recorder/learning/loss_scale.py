@@ -19,6 +19,7 @@ CLOSE = 0.005  # of the scale: how far rows, and entries beside the target, may 
 AGREEING = 0.9  # of the rows
 UNEVEN = 1e-3  # of the mean probability: else smoothing looks like a scale
 VARYING = 0.05  # of the mean: else a loss of probabilities looks like one of their logarithms
+TOLD = 1e-3  # of the scale: what is less off it, targets without a gradient need not explain
 IGNORED = -100  # by cross_entropy
 WIDE = 2**22  # entries that are made float32 at once
 
@@ -27,7 +28,8 @@ class LossScale(Channel):
     """The scale, added up over an update's passes, the mean cross-entropy of rows that counted, and their share.
 
     A loss that is no multiple of plain cross-entropy (label smoothing, class weights, a penalty on the logits) leaves
-    them out; one of probabilities in the place of logits is recognised.
+    them out, and so does a scale below 1 that targets of all the probability explain, which have no gradient; one of
+    probabilities in the place of logits is recognised.
     """
 
     columns = ("loss_gradient_scale", "own_loss", "labels_active_share")
@@ -70,13 +72,17 @@ class LossScale(Channel):
         self._blind, self._logits = False, None
         if blind or not passes or not (self.watched.updated or self.watched.optimizer is None):
             return {}
-        scale, total, count, rows = torch.stack([one.to(passes[0].device) for one in passes]).sum(0).unbind()
-        used = count
+        scale, total, count, rows, unsure = torch.stack([one.to(passes[0].device) for one in passes]).sum(0).unbind()
+        used, most = count, count + unsure
         if items is not None:  # a Trainer counts the first label of a sequence of a GPT-2, which is no target
             counted = torch.as_tensor(items, device=count.device, dtype=count.dtype)
             used = torch.where((count <= counted) & (counted <= count + sequences), counted, count)
-        found = {"loss_gradient_scale": scale * used / count, "own_loss": total / used}
-        return {**found, "labels_active_share": count / rows}
+            most += sequences
+        share = count / rows
+        found = {"loss_gradient_scale": scale * used / count, "own_loss": total / used, "labels_active_share": share}
+        below, still_below = (scale * one / count < 1 - TOLD for one in (used, most))
+        untold = (unsure > 0) & below & ~still_below
+        return {name: torch.where(untold, torch.nan, one) for name, one in found.items()}
 
 
 def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -87,25 +93,31 @@ def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torc
 
 
 def _seen(logits: torch.Tensor, gradient: torch.Tensor, least: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the scale, the sum of the cross-entropies, how many rows, of how many; NaN where the loss is another."""
+    """Return the scale, the sum of the cross-entropies, how many rows, of how many, and how many more may count.
+
+    NaN where the loss is another. A target that has all the probability has no gradient, and no loss.
+    """
     waits, active = not gradient.is_cpu, least != 0  # elsewhere an answer is not waited for
-    if waits or not active.all():
+    if some := waits or not active.all():
         active |= gradient.amax(-1) != 0
     rows, count = spread(active), active.sum()
     rises, p = gradient[rows].float() * count, logits[rows].float().softmax(-1)
-    counts = active[rows]
-    found, known = _cross_entropy(rises, p, targets[rows], counts)
+    found, known = _cross_entropy(rises, p, targets[rows], least[rows] != 0)
     if waits or not known:
-        highest = gradient.argmax(-1)
-        negated, fits = _cross_entropy(rises, p, highest[rows], counts)
-        known = known | _of_probabilities(rises, p, targets[rows], counts[:, None])
+        most, highest = gradient.max(-1)
+        negated, fits = _cross_entropy(rises, p, highest[rows], most[rows] != 0)
+        known = known | _of_probabilities(rises, p, targets[rows], active[rows][:, None])
         found = torch.where(known, found, torch.where(fits, negated, torch.nan))
-        targets = torch.where(known, targets, highest)
+        targets, least = torch.where(known, targets, highest), torch.where(known, least, most)
     size, total = max(1, WIDE // logits.shape[-1]), torch.zeros((), device=logits.device)
-    parts = (torch.split(one, size) for one in (logits, targets, active))
+    unsure, faint = torch.zeros_like(total), torch.finfo(gradient.dtype).smallest_normal * count / found.abs()
+    parts = (torch.split(one, size) for one in (logits, targets.where(least != 0, IGNORED), active))
     for part, at, counts in zip(*parts, strict=True):
-        total += cross_entropy(part.float(), at.where(counts, IGNORED), reduction="sum")
-    stacked = torch.stack([found, total, count.to(total.dtype), total.new_full((), len(active))])
+        wide = part.float()
+        total += cross_entropy(wide, at, reduction="sum")
+        if some:
+            unsure += (~counts & (wide.logsumexp(-1) - wide.amax(-1) <= faint)).sum()
+    stacked = torch.stack([found, total, count.to(total.dtype), total.new_full((), len(active)), unsure])
     return torch.where(found.isnan(), torch.nan, stacked)
 
 

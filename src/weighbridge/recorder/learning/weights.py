@@ -67,24 +67,38 @@ class CountedWrites(Channel):
     """Tensors written to since the update before, by torch's own count of writes in place.
 
     Weights that were exchanged and put back were written to, too: where no sample of the largest ones differs, that is
-    left open. What goes around the count (`.data`) is seen where all channels look.
+    left open. What goes around the count (`.data`) is seen where all channels look. From an evaluation on all bits
+    are compared, at most once in ten steps, unless it got other weights than the update left.
     """
 
     columns = ("outside_writes",)
     every_step = True
 
     _after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
+    _bits: torch.Tensor | None = None  # sums of all of them, where an evaluation began
+    _evaluated = -SELDOM  # the step in which they were summed last
     _of: list[torch.nn.Parameter] | None = None
     _largest: Sequence[torch.nn.Parameter] = ()
     _places: Sequence[int] = ()  # where the largest were, and what is sampled of them there
     _views: Sequence[torch.Tensor] = ()
 
+    def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Sum all bits of what the update left, for an average that is evaluated in its place is put back."""
+        if (after := self._after) is None or self._bits is not None or self.watched.step < self._evaluated + SELDOM:
+            return
+        self._evaluated, parameters = self.watched.step, self.watched.parameters()
+        if stamps(parameters) == after[1] and all(map(torch.equal, after[2], self._samples())):
+            self._bits = bit_sums(here(parameters))
+
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compare with what the update of the step before left."""
-        after, self._after = self._after, None
+        (after, self._after), (bits, self._bits) = (self._after, None), (self._bits, None)
         if after is None or after[0] != self.watched.step - 1:
             return
         now = stamps(self.watched.parameters())
+        if bits is not None and [one for one, _ in now] == [one for one, _ in after[1]]:
+            self.found["outside_writes"] = (bit_sums(here(self.watched.parameters())).to(bits.device) != bits).sum()
+            return
         written = 0 if now == after[1] else sum(was != is_now for was, is_now in zip(after[1], now, strict=False))
         differ = written and any(not torch.equal(*pair) for pair in zip(after[2], self._samples(), strict=False))
         if differ or not written:
