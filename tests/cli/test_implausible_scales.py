@@ -278,5 +278,9 @@ def test_the_share_that_is_decided_is_of_weights_and_not_of_the_words_that_hold_
     (finding,) = json.loads(verified.out)[0]["findings"]
     assert (verified.code, finding["code"]) == (3, "too-little-decided")
     assert finding["figures"]["decided_percent"] < 21
+    inspected = cli("inspect", path, "--strict")
+    assert inspected.code == 3  # as verify
+    assert any(line.startswith("    stored dtypes: 1 of 5 tensors decided, which are") for line in inspected.lines)
+    assert inspected.lines[-1] == f"  next               weighbridge compare SOURCE {path}"
     advisory = json.loads(cli("verify", *health, "GATE-HEALTH-003").out)[0]["findings"][0]
     assert advisory["outcome"] == ("PASS" if settings else "BLOCKED")  # zero points are no weights beyond F16
