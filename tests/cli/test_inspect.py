@@ -265,6 +265,15 @@ def test_the_starter_contract_judges_a_checkpoint_as_it_stands(cli: Cli, damage:
     ended = cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={path}")
     assert ended.code == code
     assert all(name in ended.out for name in [gate, "GATE-HEALTH-003"])
+    assert "()" not in ended.out
+
+
+def test_tensors_that_lack_half_of_their_columns_are_counted_among_tensors_and_files(cli: Cli) -> None:
+    half = WEIGHTS.astype("<f4").reshape(40, 50) * (np.arange(50) < 25)
+    path = saved(**{f"l.{at}.w": half + at * (np.arange(50) < 1) for at in range(3)}, whole=WEIGHTS.astype("<f4"))
+    ended = cli("verify", "builtin:checkpoint-health", "--gate", "GATE-HEALTH-001", "--subject", f"checkpoint={path}")
+    said = "3 of 5 tensors and files: the last 25 columns of [40, 50] are zero in every row (3 l.*.w)"
+    assert (ended.code, f"    {said}" in ended.lines) == (1, True)
 
 
 def test_the_starter_contract_refuses_a_folder_of_two_revisions(cli: Cli, workplace: Path) -> None:
