@@ -121,6 +121,16 @@ def test_fp8_as_libraries_store_it_is_in_order(cli: Cli, tmp_path: Path, how: st
     assert looked(cli, stored(tmp_path / "x", quantised(how), CONFIGS[how])) == (3, 0, [])
 
 
+@pytest.mark.parametrize("many", [1, 8])
+def test_a_scale_that_is_lost_is_called_as_the_checkpoint_calls_its_others(cli: Cli, tmp_path: Path, many: int) -> None:
+    lost = [f"layers.{at}.{name}.weight_scale_inv" for at in range(4) for name in NAMES][:many]
+    says = looked(cli, stored(tmp_path / "inv", without(*lost)(quantised("blocks")), OF_BLOCKS))[2]
+    assert [one.endswith(end) for one, end in zip(sorted(says), sorted(lost), strict=True)] == [True] * many
+    scaled = renamed("weight_scale", "qscale_weight")(quantised("tensors"))
+    says = looked(cli, stored(tmp_path / "q", without("0.mlp.down_proj.qscale_weight")(scaled), OF_TENSORS))[2]
+    assert [one.rpartition(" ")[2] for one in says] == ["model.layers.0.mlp.down_proj.qscale_weight"]
+
+
 def test_of_few_layers_a_scale_is_held_against_those_of_all_weights(cli: Cli, tmp_path: Path) -> None:
     wrong = scales(lambda one: one * 1000, "layers.1.mlp")(quantised("tensors", layers=2))
     *ends, says = looked(cli, stored(tmp_path / "x", wrong, OF_TENSORS))
