@@ -88,6 +88,11 @@ BROKEN: Mapping[str, tuple[Change, int, str]] = {
         4,
         "the median of 4 layers is 0.000",
     ),
+    "a thousandfold in all": (
+        scales(lambda one: one * 1000),
+        8,
+        "as of 8 of 8 weights: those of trained models lie far",
+    ),
     "all 1": (scales(np.ones_like), 8, "its scales are all 1, and codes above 224 are"),
     "I8": (codes(np.int8), 8, ""),
     "U8": (codes(np.uint8), 8, "its codes are U8, and"),
@@ -173,6 +178,7 @@ HEALTHY: Mapping[str, tuple[str, Change, Mapping[str, Any] | None]] = {
         renamed("_inv", "_inv", lambda one: np.exp2(np.ceil(np.log2(one))).astype(E8M0).view(np.uint8)),
         OF_BLOCKS,
     ),
+    "larger than any that are trained": ("tensors", scales(lambda one: one * 200), OF_TENSORS),
     "a row of zeros": ("rows", scales(lambda one: np.where(np.arange(256)[:, None] == 3, 0, one)), OF_GROUPS),
     "modules that are listed": ("rows", without("_scale"), {**OF_GROUPS, "ignore": ["lm_head", "re:.*layers.*"]}),
     "a module listed by its end": (

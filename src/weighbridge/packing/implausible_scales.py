@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from weighbridge.core import Floats, np
 from weighbridge.formats.tensor import Tensor
@@ -12,6 +12,7 @@ from weighbridge.packing.unpacking import LARGEST_F8, floats
 from weighbridge.views.checkpoint import CheckpointView
 
 LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
+TYPICAL = 32.0  # the same of most weights of a model: of trained ones it is around 1, whatever single layers have
 FEWEST, APART, BEYOND = 4, 32.0, 256.0  # that have a median; times that of the same weight, and of all weights
 NUMBER = re.compile(r"\.\d+\.")
 UPPER = 0x77  # of the bits of a code without its sign: 240, which codes reach that were scaled, and weights do not
@@ -23,6 +24,7 @@ TINY = 1e-10  # bits of F16 that are read as BF16
 def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) -> dict[str, str]:
     """Return what is wrong with scales, by the names of the codes that they go with."""
     wrong, known, layers = dict[str, str](), dict[str, float](), dict[str, list[float]]()
+    largest = dict[str, float]()
     for weight in weights:
         for one in (one for one in weight.scales if one.elements and (reads(one) or one.dtype == "U8")):
             values, codes = floats(view.read(one.name, 0, one.nbytes), one.dtype), weight.codes
@@ -32,6 +34,7 @@ def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) ->
                 wrong.setdefault(codes.name, f"its scales {said}")
             elif alone or (len(weight.scales) == 1 and reads(one) and values.max() > 0):
                 known[codes.name] = most = float(values.max())
+                largest |= {codes.name: most * _largest_code(view, codes, TYPICAL / most)} if alone else {}
                 for place in ("", NUMBER.sub(".*.", codes.name, count=1)):
                     layers.setdefault(place, []).append(most)
     # Of two in the middle the lower one: of as many that are small and large, the large ones are named.
@@ -42,7 +45,24 @@ def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) ->
             if not median * least < most < median * beyond:
                 of = f"{many} {'layers' if place else 'weights'}"
                 wrong.setdefault(name, f"its scales go up to {most:.4g}, where the median of {of} is {median:.4g}")
-    return wrong
+    return _too_large(largest) | wrong
+
+
+def _too_large(largest: Mapping[str, float]) -> dict[str, str]:
+    """Return what is said of weights that are larger than trained ones, where most of the file's are."""
+    large = {name: size for name, size in largest.items() if size > TYPICAL}
+    if len(largest) < FEWEST or 2 * len(large) <= len(largest):
+        return {}
+    share = f"as of {len(large)} of {len(largest)} weights: those of trained models lie far below"
+    return {name: f"its scales make weights up to {size:.4g}, {share}" for name, size in large.items()}
+
+
+def _largest_code(view: CheckpointView, codes: Tensor, least: float) -> float:
+    """Return the largest of the first codes of FP8; 0 without a look where none can be as large as `least`."""
+    if least >= LARGEST_F8 or not codes.elements:
+        return 0.0
+    stored = np.frombuffer(view.read(codes.name, 0, 1 << 20), np.uint8) & 0x7F
+    return float(floats(memoryview(stored[stored < 0x7F].max(keepdims=True, initial=0)), "F8_E4M3")[0])
 
 
 def _mislabelled(scales: Floats, dtype: str) -> str:
