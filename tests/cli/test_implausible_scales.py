@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import ml_dtypes
 import numpy as np
 import pytest
@@ -281,6 +282,25 @@ def test_scales_of_gptq_that_are_far_from_those_of_the_other_layers_are_named(cl
     assert (inspected, verified, len(says)) == (1, 1, 1)
     assert "layers.2.a.qweight" in says[0]
     assert "where the median of 4 layers is" in says[0]
+
+
+@pytest.mark.parametrize("times", [1, 10, 1000])
+def test_scales_in_the_blocks_of_one_layer_that_are_far_from_the_others_are_named(
+    cli: Cli, tmp_path: Path, times: int
+) -> None:
+    writer, q8_0 = gguf.GGUFWriter(tmp_path / "x.gguf", "llama"), gguf.GGMLQuantizationType.Q8_0
+    for at in range(4):
+        values = 0.02 * np.random.default_rng(at).standard_normal((64, 256)) * (times if at == 2 else 1)
+        writer.add_tensor(f"blk.{at}.attn_q.weight", gguf.quantize(values.astype("<f4"), q8_0), raw_dtype=q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    inspected, verified, says = looked(cli, tmp_path / "x.gguf")
+    wrong = times == 1000
+    assert (inspected, verified, len(says)) == ((1, 1, 1) if wrong else (3, 0, 0))
+    assert all("blk.2.attn_q.weight: Q8_0, but its scales go up to 0." in one for one in says)
+    assert all("where the median of 4 layers is 0.000" in one for one in says)
 
 
 @pytest.mark.parametrize("settings", [GPTQ, None])

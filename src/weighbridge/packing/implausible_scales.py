@@ -14,6 +14,7 @@ from weighbridge.views.checkpoint import CheckpointView
 LARGEST = 1000.0  # of a weight: trained ones are far below, and the inverse of a scale is far above
 TYPICAL = 32.0  # the same of most weights of a model: of trained ones it is around 1, whatever single layers have
 FEWEST, APART, BEYOND = 4, 32.0, 256.0  # that have a median; times that of the same weight, and of all weights
+SAMPLE = 1 << 12  # blocks
 NUMBER = re.compile(r"\.\d+\.")
 UPPER = 0x77  # of the bits of a code without its sign: 240, which codes reach that were scaled, and weights do not
 # Bits of BF16 that are read as F16: eight octaves become one, around 1; nine in ten scales of weights lie below 0.1.
@@ -23,8 +24,7 @@ TINY = 1e-10  # bits of F16 that are read as BF16
 
 def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) -> dict[str, str]:
     """Return what is wrong with scales, by the names of the codes that they go with."""
-    wrong, known, layers = dict[str, str](), dict[str, float](), dict[str, list[float]]()
-    largest = dict[str, float]()
+    wrong, known, largest = dict[str, str](), dict[str, float](), dict[str, float]()
     for weight in weights:
         for one in (one for one in weight.scales if one.elements and (reads(one) or one.dtype == "U8")):
             values, codes = floats(view.read(one.name, 0, one.nbytes), one.dtype), weight.codes
@@ -35,8 +35,24 @@ def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) ->
             elif alone or (len(weight.scales) == 1 and reads(one) and values.max() > 0):
                 known[codes.name] = most = float(values.max())
                 largest |= {codes.name: most * _largest_code(view, codes, TYPICAL / most)} if alone else {}
-                for place in ("", NUMBER.sub(".*.", codes.name, count=1)):
-                    layers.setdefault(place, []).append(most)
+    return _too_large(largest) | _far_off(known) | wrong
+
+
+def scales_of_blocks(view: CheckpointView) -> dict[str, str]:
+    """Return of each matrix of Q8_0 in a layer how far its first scales are from those of other layers, if they are."""
+    known = dict[str, float]()
+    for one in (one for one in view.tensors.values() if one.dtype == "Q8_0" and NUMBER.search(one.name)):
+        stored = np.frombuffer(view.read(one.name, 0, SAMPLE * one.unit[1]), np.uint8).reshape(-1, one.unit[1])
+        known[one.name] = float(np.abs(stored[:, :2].copy().view("<f2")).max(initial=0))
+    return dict.fromkeys(known, "") | _far_off({name: most for name, most in known.items() if 0 < most < np.inf})
+
+
+def _far_off(known: Mapping[str, float]) -> dict[str, str]:
+    """Return what is said of weights whose largest scale is far from that of the same weight in other layers."""
+    wrong, layers = dict[str, str](), dict[str, list[float]]()
+    for name, most in known.items():
+        for place in ("", NUMBER.sub(".*.", name, count=1)):
+            layers.setdefault(place, []).append(most)
     # Of two in the middle the lower one: of as many that are small and large, the large ones are named.
     medians = {place: statistics.median_low(all_of) for place, all_of in layers.items() if len(all_of) >= FEWEST}
     for name, most in known.items():
@@ -45,7 +61,7 @@ def implausible_scales(view: CheckpointView, weights: Iterable[PackedWeight]) ->
             if not median * least < most < median * beyond:
                 of = f"{many} {'layers' if place else 'weights'}"
                 wrong.setdefault(name, f"its scales go up to {most:.4g}, where the median of {of} is {median:.4g}")
-    return _too_large(largest) | wrong
+    return wrong
 
 
 def _too_large(largest: Mapping[str, float]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.model_keys import of_config, of_gguf
-from weighbridge.packing.implausible_scales import implausible_scales
+from weighbridge.packing.implausible_scales import implausible_scales, scales_of_blocks
 from weighbridge.packing.packed_weights import FP8, PackedWeight, by_names, is_left_out, settings_of
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
 from weighbridge.quantities.checkpoints import OwnClaim
@@ -32,7 +32,7 @@ OFTEN, FEW = 3, 4  # layers that are alike, and parts of what is in one: a modul
 
 def measure(views: Views, _options: Fields) -> Measurement:
     """Describe every claim, with what contradicts it."""
-    return table("own_claims", [*_files(views[0]), *_packed(views[0]), *_layers(views[0]), *_widths(views[0])])
+    return table("own_claims", [row for each in (_files, _packed, _blocks, _layers, _widths) for row in each(views[0])])
 
 
 def _files(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -59,6 +59,11 @@ def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
         except ContradictionError as problem:
             wrong = str(problem)
         yield OwnClaim(name=weight.codes.name, about="packing", says=weight.summary(settings), wrong=wrong)
+
+
+def _blocks(view: CheckpointView) -> Iterator[OwnClaim]:
+    for name, wrong in scales_of_blocks(view).items():
+        yield OwnClaim(name=name, about="packing", says="Q8_0", wrong=wrong)
 
 
 def _scale_in(found: Iterable[tuple[PackedWeight, str]], settings: Fields) -> str:
@@ -144,8 +149,8 @@ def _first(found: Sequence[object]) -> str:
 
 
 def extent(views: Views, _options: Fields) -> int:
-    """Count the files, the packed weights, the claim of layers, and the embeddings of words."""
-    return len(views[0].files) + sum(1 for each in (by_names, _layers, _widths) for _ in each(views[0]))
+    """Count the files, the packed weights and matrices of Q8_0, the claim of layers, and the embeddings of words."""
+    return len(views[0].files) + sum(1 for each in (by_names, _blocks, _layers, _widths) for _ in each(views[0]))
 
 
 def canary(views: Views, options: Fields, measured: Measurement) -> Canary:
