@@ -35,6 +35,14 @@ def test_control_characters_of_hostile_names_are_escaped() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_to_try_first_is_a_sentence_and_no_bare_name_of_a_limit(kind: str) -> None:
+    cards = [words.code_card(kind, code) for code in KINDS[kind].codes]
+    first = [card.knob.partition(" ")[0].strip(",") for card in cards if card and card.knob]
+    limits = {one.name for one in dataclasses.fields(KINDS[kind].limits)}
+    assert not limits.intersection(first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_words_of_a_card_are_all_of_it_but_its_examples(kind: str) -> None:
     whole, words = gate_card(kind), gate_words(kind)
     assert whole.examples

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import ml_dtypes
 import numpy as np
 import pytest
@@ -88,6 +89,11 @@ BROKEN: Mapping[str, tuple[Change, int, str]] = {
         4,
         "the median of 4 layers is 0.000",
     ),
+    "a thousandfold in all": (
+        scales(lambda one: one * 1000),
+        8,
+        "as of 8 of 8 weights: those of trained models lie far",
+    ),
     "all 1": (scales(np.ones_like), 8, "its scales are all 1, and codes above 224 are"),
     "I8": (codes(np.int8), 8, ""),
     "U8": (codes(np.uint8), 8, "its codes are U8, and"),
@@ -119,6 +125,16 @@ def test_what_is_wrong_with_fp8_is_found_by_inspect_and_by_the_gate(
 @pytest.mark.parametrize("how", CONFIGS)
 def test_fp8_as_libraries_store_it_is_in_order(cli: Cli, tmp_path: Path, how: str) -> None:
     assert looked(cli, stored(tmp_path / "x", quantised(how), CONFIGS[how])) == (3, 0, [])
+
+
+@pytest.mark.parametrize("many", [1, 8])
+def test_a_scale_that_is_lost_is_called_as_the_checkpoint_calls_its_others(cli: Cli, tmp_path: Path, many: int) -> None:
+    lost = [f"layers.{at}.{name}.weight_scale_inv" for at in range(4) for name in NAMES][:many]
+    says = looked(cli, stored(tmp_path / "inv", without(*lost)(quantised("blocks")), OF_BLOCKS))[2]
+    assert [one.endswith(end) for one, end in zip(sorted(says), sorted(lost), strict=True)] == [True] * many
+    scaled = renamed("weight_scale", "qscale_weight")(quantised("tensors"))
+    says = looked(cli, stored(tmp_path / "q", without("0.mlp.down_proj.qscale_weight")(scaled), OF_TENSORS))[2]
+    assert [one.rpartition(" ")[2] for one in says] == ["model.layers.0.mlp.down_proj.qscale_weight"]
 
 
 def test_of_few_layers_a_scale_is_held_against_those_of_all_weights(cli: Cli, tmp_path: Path) -> None:
@@ -163,6 +179,7 @@ HEALTHY: Mapping[str, tuple[str, Change, Mapping[str, Any] | None]] = {
         renamed("_inv", "_inv", lambda one: np.exp2(np.ceil(np.log2(one))).astype(E8M0).view(np.uint8)),
         OF_BLOCKS,
     ),
+    "larger than any that are trained": ("tensors", scales(lambda one: one * 200), OF_TENSORS),
     "a row of zeros": ("rows", scales(lambda one: np.where(np.arange(256)[:, None] == 3, 0, one)), OF_GROUPS),
     "modules that are listed": ("rows", without("_scale"), {**OF_GROUPS, "ignore": ["lm_head", "re:.*layers.*"]}),
     "a module listed by its end": (
@@ -267,6 +284,25 @@ def test_scales_of_gptq_that_are_far_from_those_of_the_other_layers_are_named(cl
     assert "where the median of 4 layers is" in says[0]
 
 
+@pytest.mark.parametrize("times", [1, 10, 1000])
+def test_scales_in_the_blocks_of_one_layer_that_are_far_from_the_others_are_named(
+    cli: Cli, tmp_path: Path, times: int
+) -> None:
+    writer, q8_0 = gguf.GGUFWriter(tmp_path / "x.gguf", "llama"), gguf.GGMLQuantizationType.Q8_0
+    for at in range(4):
+        values = 0.02 * np.random.default_rng(at).standard_normal((64, 256)) * (times if at == 2 else 1)
+        writer.add_tensor(f"blk.{at}.attn_q.weight", gguf.quantize(values.astype("<f4"), q8_0), raw_dtype=q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    inspected, verified, says = looked(cli, tmp_path / "x.gguf")
+    wrong = times == 1000
+    assert (inspected, verified, len(says)) == ((1, 1, 1) if wrong else (3, 0, 0))
+    assert all("blk.2.attn_q.weight: Q8_0, but its scales go up to 0." in one for one in says)
+    assert all("where the median of 4 layers is 0.000" in one for one in says)
+
+
 @pytest.mark.parametrize("settings", [GPTQ, None])
 def test_the_share_that_is_decided_is_of_weights_and_not_of_the_words_that_hold_them(
     cli: Cli, tmp_path: Path, settings: Mapping[str, Any] | None
@@ -278,5 +314,9 @@ def test_the_share_that_is_decided_is_of_weights_and_not_of_the_words_that_hold_
     (finding,) = json.loads(verified.out)[0]["findings"]
     assert (verified.code, finding["code"]) == (3, "too-little-decided")
     assert finding["figures"]["decided_percent"] < 21
+    inspected = cli("inspect", path, "--strict")
+    assert inspected.code == 3  # as verify
+    assert any(line.startswith("    stored dtypes: 1 of 5 tensors decided, which are") for line in inspected.lines)
+    assert inspected.lines[-1] == f"  next               weighbridge compare SOURCE {path}"
     advisory = json.loads(cli("verify", *health, "GATE-HEALTH-003").out)[0]["findings"][0]
     assert advisory["outcome"] == ("PASS" if settings else "BLOCKED")  # zero points are no weights beyond F16

@@ -63,13 +63,14 @@ def test_every_tensor_is_counted_under_what_it_came_to(cli: Cli) -> None:
     assert "  like no weights    n: looks wrong where more than half of the elements are so" in output
 
 
-def test_the_command_that_comes_next_passes_on_a_sound_file_of_blocks(cli: Cli, workplace: Path) -> None:
+def test_of_a_file_of_blocks_comes_next_what_holds_it_to_its_source(cli: Cli, workplace: Path) -> None:
     files.write(workplace)
     ended = cli("inspect", "q8_0.gguf", "--strict")
-    (following,) = [line.split("weighbridge ")[1].split() for line in ended.lines if line.startswith("  next ")]
-    assert (ended.code, cli(*following).code) == (3, 0)  # no dtype of blocks can be decided
-    output = cli(*following[:-2], "--expect-blocked", "GATE-HEALTH-002")
+    assert (ended.code, ended.lines[-1]) == (3, "  next               weighbridge compare SOURCE q8_0.gguf")
+    health = "verify", "builtin:checkpoint-health", "--subject", "checkpoint=q8_0.gguf"
+    output = cli(*health, "--expect-blocked", "GATE-HEALTH-002")
     assert output.code == 3
+    assert any("`weighbridge compare SOURCE FILE`" in line for line in output.lines)
     assert "    --expect-blocked does not apply: what was looked at lacks this, not the host" in output.lines
 
 
@@ -187,7 +188,7 @@ def test_json_holds_findings_labels_health_and_every_tensor(cli: Cli) -> None:
 def test_all_lists_every_finding_and_otherwise_twelve_lines_count_the_rest(cli: Cli) -> None:
     path = saved(**{f"w{at:02}": np.full((2, 2), np.nan, "<f4") for at in range(30)})
     few, every = cli("inspect", path).lines, cli("inspect", path, "--all").lines
-    assert (len(few), few.count("  looks wrong        30"), few.count("  +26 more")) == (12, 1, 1)
+    assert (len(few), few.count("  looks wrong        30"), few.count("  +28 more")) == (12, 1, 1)
     assert "    w00: 4 NaN and 0 infinities in 4 elements (+29 more not-finite)" in few
     assert sum(line.endswith("4 NaN and 0 infinities in 4 elements") for line in every) == 30
 
@@ -231,7 +232,7 @@ def test_values_of_no_tensor_and_of_a_run_are_refused(cli: Cli) -> None:
 
 def test_all_tells_mean_spread_least_and_largest(cli: Cli) -> None:
     path = saved(a=np.array([[-1, 3], [0, 2]], "<f4"), flag=np.array([True]))
-    assert [line.partition("bits")[2] for line in cli("inspect", path, "--all").lines[-4:-2]] == [
+    assert [line.partition("bits")[2] for line in cli("inspect", path, "--all").lines[-6:-4]] == [
         "  mean 1, std 1.581, -1 to 3", ""
     ]  # fmt: skip
     row = json.loads(cli("inspect", path, "--all", "--json").out)["table"]["a"]
@@ -264,6 +265,15 @@ def test_the_starter_contract_judges_a_checkpoint_as_it_stands(cli: Cli, damage:
     ended = cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={path}")
     assert ended.code == code
     assert all(name in ended.out for name in [gate, "GATE-HEALTH-003"])
+    assert "()" not in ended.out
+
+
+def test_tensors_that_lack_half_of_their_columns_are_counted_among_tensors_and_files(cli: Cli) -> None:
+    half = WEIGHTS.astype("<f4").reshape(40, 50) * (np.arange(50) < 25)
+    path = saved(**{f"l.{at}.w": half + at * (np.arange(50) < 1) for at in range(3)}, whole=WEIGHTS.astype("<f4"))
+    ended = cli("verify", "builtin:checkpoint-health", "--gate", "GATE-HEALTH-001", "--subject", f"checkpoint={path}")
+    said = "3 of 5 tensors and files: the last 25 columns of [40, 50] are zero in every row (3 l.*.w)"
+    assert (ended.code, f"    {said}" in ended.lines) == (1, True)
 
 
 def test_the_starter_contract_refuses_a_folder_of_two_revisions(cli: Cli, workplace: Path) -> None:
@@ -656,7 +666,7 @@ def test_a_scale_far_from_those_of_the_other_layers_is_reported(cli: Cli, tmp_pa
     assert names == [f"model.layers.5.{name}_proj.weight" for name in ("down", "up")]
 
 
-def test_a_file_none_of_whose_dtypes_can_be_decided_ends_with_3_as_its_gates_do(cli: Cli, tmp_path: Path) -> None:
+def test_a_file_few_of_whose_dtypes_can_be_decided_ends_with_3_as_its_gates_do(cli: Cli, tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
     blocks = gguf.quantize(np.resize(WEIGHTS, (64, 64)).astype("<f4"), gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("blk.0.ffn_up.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
@@ -665,6 +675,7 @@ def test_a_file_none_of_whose_dtypes_can_be_decided_ends_with_3_as_its_gates_do(
     writer.write_tensors_to_file()
     writer.close()
     ended = cli("inspect", tmp_path / "x.gguf", "--strict")
-    assert (ended.code, "  stored dtypes      1 undecided (not a dtype of this test)" in ended.lines) == (3, True)
+    assert (ended.code, "  stored dtypes      1 undecided (no F16, BF16 or F32)" in ended.lines) == (3, True)
     assert cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={tmp_path / 'x.gguf'}").code == 3
-    assert cli("inspect", saved(a=WEIGHTS.astype("<f2"), b=np.ones((40, 100), "<f4")), "--strict").code == 0
+    assert cli("inspect", saved(a=WEIGHTS.astype("<f2"), b=np.ones((40, 50), "<f4")), "--strict").code == 0
+    assert cli("inspect", saved(a=WEIGHTS.astype("<f2"), b=np.ones((40, 100), "<f4")), "--strict").code == 3

@@ -56,6 +56,36 @@ def test_the_tail_of_zeros_is_found_whatever_the_step(words: list[int], step: in
     assert row.constant == (len(set(words)) == 1)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 6).flatmap(
+        lambda wide: st.lists(st.lists(st.integers(0, 1), min_size=wide, max_size=wide), min_size=1, max_size=6)
+    ),
+    st.integers(1, 7),
+)
+def test_columns_of_zeros_at_the_end_are_counted_whatever_the_step(rows: list[list[int]], step: int) -> None:
+    import tempfile
+
+    words = np.array(rows, "<i2")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensor_walk, "STEP", step)
+        found = rows_of(view_of(Path(folder), w=words))["w"].zero_tail_columns
+    zero = words.shape[1] - max((at + 1 for at in np.flatnonzero(words.any(0)).tolist()), default=0)
+    assert found == (zero if min(words.shape) > 1 else 0)
+
+
+def test_of_blocks_columns_of_zeros_are_counted_in_whole_ones(tmp_path: Path) -> None:
+    writer, q8_0 = gguf.GGUFWriter(tmp_path / "x.gguf", "llama"), gguf.GGMLQuantizationType.Q8_0
+    values = np.resize(WEIGHTS, (40, 128)).copy()
+    values[:, 60:] = 0
+    writer.add_tensor("w", gguf.quantize(values, q8_0), raw_dtype=q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert rows_of(open_checkpoint(tmp_path / "x.gguf"))["w"].zero_tail_columns == 64
+
+
 def test_names_the_first_of_equal_tensors_and_no_other(tmp_path: Path) -> None:
     other = WEIGHTS.copy()
     other[20, 1] += 1  # where no probe looks
@@ -133,11 +163,14 @@ def blind(kind: str, whole: Any, kept: dict[str, Any]) -> Any:
         "no infinities": lambda self: dataclasses.replace(whole(self), infinite=0),
         "no repeats": lambda self: dataclasses.replace(whole(self), repeats=None),
         "no tail": lambda self: dataclasses.replace(whole(self), zero_tail_bytes=0),
+        "no columns": lambda self: dataclasses.replace(whole(self), zero_tail_columns=0),
     }
     return rows[kind]
 
 
-@pytest.mark.parametrize("kind", ["constant", "first tensor only", "no infinities", "no repeats", "no tail"])
+@pytest.mark.parametrize(
+    "kind", ["constant", "first tensor only", "no infinities", "no repeats", "no tail", "no columns"]
+)
 def test_a_blind_instrument_is_seen_to_be_blind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     view = view_of(tmp_path, a=WEIGHTS, b=WEIGHTS + 1)
     right = VERIFIER.measure((view,), {})

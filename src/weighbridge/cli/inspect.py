@@ -13,7 +13,7 @@ from weighbridge.cli.options import Texts, as_json, print_json, progress, tell, 
 from weighbridge.core import ExitCode, Fields, Json, Outcome, Severity, SubjectKind, UsageError, plain, printable
 from weighbridge.core.frozen import dataclass
 from weighbridge.evaluation import inspection
-from weighbridge.gates.label_plausibility import OK, UNDECIDED
+from weighbridge.gates.label_plausibility import CODES, OK, UNDECIDED
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.report import NAMED, capped, finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
@@ -21,7 +21,7 @@ from weighbridge.report.rows import row_of
 
 EXAMPLES = ("model.gguf", "out", "runs/a runs/b", "model.gguf --values 8 'blk.0.*'")
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
-STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at."
+STRICT = "Exit 1 where something looks wrong, 3 where too little could be looked at."
 HEALTH = "checkpoint-health"
 LINES, RUN_LINES = 12, 20  # of one checkpoint; of the columns of a run
 IMPLAUSIBLE, FEW = "implausible", "looks wrong where more than half of the elements are so"
@@ -116,10 +116,10 @@ def _strict(parts: Sequence[inspection.Part]) -> ExitCode:
 
 
 def _was_looked_at(found: inspection.Inspection, alone: bool) -> bool:
-    """Return whether a checkpoint was, with a dtype if it is `alone`, or steps and loss of a log by its first gate."""
+    """Return whether a checkpoint was, with dtypes if it is `alone`, or steps and loss of a log by its first gate."""
     if found.judged is None:
         report = found.report
-        return bool(report and not report.unseen and (report.labels["decided"] if alone else report.tensors))
+        return bool(report and not report.unseen and not (report.undecided if alone else not report.tensors))
     first = [one.verdict.outcome for one in found.judged.findings if one.gate == found.judged.findings[0].gate]
     return all(outcome is Outcome.PASS for outcome in first)
 
@@ -219,6 +219,7 @@ def _seen(part: inspection.Part, *, everything: bool) -> Seen:
         if (report := found.report) is None:
             return [before + UNREAD], []
         unseen = [EMPTY] * bool(part.name and not report.tensors) + capped(report.unseen, 3)
+        unseen += (f"stored dtypes: {line}" for line in report.undecided if report.tensors and not part.name)
         return [before + line for line in unseen], list(_tensors(report, before, everything=everything))
     unknown, wrong = list[str](), list[Wrong]()
     for one in found.judged.findings:
@@ -268,13 +269,16 @@ def _ended(seen: Sequence[tuple[inspection.Part, Seen]], nothing: str = "nothing
     kind = (inspection.RECORDED if found and "pid" in found.facts else inspection.LOGGED) if run else HEALTH
     target = (whole if run else "") or (found.target if found else seen[0][0].target)
     subject = f"{'run' if run else 'checkpoint'}={shlex.quote(target)}"
-    labels = found.report.labels if found and found.report else {}
-    decided = not labels or (labels["decided"] and "needed_percent" not in labels)  # else that gate is BLOCKED
-    more = "" if decided or kind != HEALTH or wrong else " --gate GATE-HEALTH-001"
+    report = found.report if found and not wrong else None
+    undecided: Any = report.labels["why"] if report and report.undecided else ()
+    more = " --gate GATE-HEALTH-001" if undecided else ""  # the other one is BLOCKED
     asked = found.facts.get("requested_device") if found and kind == inspection.RECORDED else None
     if isinstance(asked, Mapping):
         more = f" --param device={printable(shlex.quote(str(asked['value'])))}"  # what resolved otherwise FAILs by it
-    yield f"  next               weighbridge verify builtin:{kind} --subject {printable(subject)}{more}"
+    held = f"verify builtin:{kind} --subject {printable(subject)}{more}"
+    if CODES in undecided:  # of a quantised file its source tells more
+        held = f"compare SOURCE {printable(shlex.quote(target))}"
+    yield f"  next               weighbridge {held}"
 
 
 def _part(part: inspection.Part) -> str:

@@ -184,6 +184,7 @@ class CheckpointReport:
     health: Fields
     tensors: Mapping[str, Fields]
     unseen: tuple[str, ...] = ()  # why a gate over values could not look
+    undecided: tuple[str, ...] = ()  # why too few dtypes could be decided
 
 
 def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool = False) -> "CheckpointReport":
@@ -212,9 +213,10 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     tensors = {name: rows[name] for name in sorted(rows, key=lambda name: (name not in wrong, name))}
     settings = packed_weights.settings_of(view)
     packed = Counter(weight.summary(settings) for weight in packed_weights.marked(view))
-    unseen = tuple(words(GATES[0], found)) if (found := verdicts[GATES[0]]).outcome is model.Outcome.BLOCKED else ()
+    blocked = {gate: one for gate, one in verdicts.items() if one.outcome is model.Outcome.BLOCKED}
+    unseen, undecided = (tuple(words(gate, blocked[gate])) if gate in blocked else () for gate in GATES)
     of_values: dict[str, Any] = {"labels": labels, "health": health, "tensors": tensors, "unseen": unseen}
-    return CheckpointReport(findings=tuple(findings), packed=packed, **of_values)
+    return CheckpointReport(findings=tuple(findings), packed=packed, undecided=undecided, **of_values)
 
 
 def _wrong_file_type(view: Any) -> Iterator[Mapping[str, str]]:

@@ -63,7 +63,8 @@ def extreme(series: Series, *more: Any) -> FigureValue:
 def _compared(share: float, reference: float, limits: Any) -> Fields:
     """Return what a sample was compared with, and how to say that; a bound on the sample itself says nothing."""
     name = str(limits.relative_to).removeprefix("column:")
-    times = "" if name == "value" else f" times its {name}"
+    said = "ln V of its vocabulary" if name == "ln_vocab" else f"its {name}"
+    times = "" if name == "value" else f" times {said}"
     over = times and f", {share:.6g}{times} ({reference:.6g})"
     return {"relative_to": limits.relative_to, "reference": reference, "times": times, "over": over}
 

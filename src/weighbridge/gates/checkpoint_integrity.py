@@ -26,13 +26,15 @@ Globs: TypeAlias = tuple[str, ...]
 
 
 def _ending(zeros: int, row: int) -> Fields:
-    return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row}
+    return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row, "zero_tail_columns": 0}
 
 
 CLAIMS = ("shard", "layers", "packing")
-FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum", *CLAIMS)
+VALUES = ("not-finite", "zero-columns", "zero-tail", "all-zero", "repeated")
+FAILS = (*VALUES, "name", "total-size", "beside", "checksum", *CLAIMS)
 BLOCKED = ("not-decoded", "nothing-read")
-SPARED = {"all-zero": "may_be_zero", "not-decoded": "may_be_undecoded", "zero-tail": "may_end_in_zeros"}
+SPARED = {"all-zero": "may_be_zero", "not-decoded": "may_be_undecoded"}
+SPARED |= dict.fromkeys(("zero-tail", "zero-columns"), "may_end_in_zeros")
 _in_tensors = Breaks(
     need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to",
     spares=lambda row, limits, code: code in SPARED and listed(row.name, getattr(limits, SPARED[code])),
@@ -42,12 +44,14 @@ TOO_MANY = _in_tensors.beyond(
     ("infinities", "not-finite", lambda _, __, many: {"nan": 0, "infinite": many}),
     ("both together", "not-finite", lambda _, __, many: {"nan": many - 1, "infinite": 1}),
 )
+HALF: Fields = {"shape": (2, 2), "zero_tail_columns": 1}
 CUT = _in_tensors.beyond(
     ("the end of a row", "zero-tail", lambda _, __, tail: _ending(tail, tail + 1)),
     ("a row and half of one", "zero-tail", lambda _, __, tail: _ending(3 * tail, 2 * tail)),
     ("half of its rows", "zero-tail", lambda _, __, tail: {**_ending(tail, tail), "bytes": 2 * tail, "shape": (2, 2)}),
+    ("half of its columns", "zero-columns", lambda _, __, tail: {**_ending(0, tail), "bytes": 2 * tail, **HALF}),
 )
-TAIL = "run of zeros at a tensor's end that starts inside a row, or is half of a matrix"
+TAIL = "zeros at a tensor's end that start inside a row, or are half of a matrix, in rows or in columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +99,15 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     """Return that each file and each tensor is in order; then that something was read, and all of it decoded."""
     beside = tuple(f"file {glob}" for glob in limits.may_lie_beside)
 
+    def lacks_columns(row: TensorHealth) -> bool:
+        many, of = row.zero_tail_columns, row.shape[-1] if row.shape else 0
+        enough = row.bytes * many >= limits.zero_tail_below_bytes * of
+        return 0 < of <= 2 * many and enough and not row.all_zero
+
     def cut_short(row: TensorHealth) -> bool:
         tail = row.zero_tail_bytes
         padding = tail % row.row_bytes == 0 and not (_is_matrix(row) and 2 * tail >= row.bytes)
-        return tail >= limits.zero_tail_below_bytes and not (padding or row.all_zero)
+        return tail >= limits.zero_tail_below_bytes and not (padding or row.all_zero or lacks_columns(row))
 
     def copied(row: TensorHealth) -> bool:
         """Return whether it is another's copy; equal constants are no copies, and tied ones are both named."""
@@ -112,6 +121,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         _file("checksum", lambda row: bool(row.wrong_checksums)),
         *(_claim(code, limits.may_disagree) for code in CLAIMS),
         _tensor("not-finite", lambda row: (row.nan or 0) + (row.infinite or 0) > limits.not_finite_at_most),
+        _tensor("zero-columns", lacks_columns, limits.may_end_in_zeros),
         _tensor("zero-tail", cut_short, limits.may_end_in_zeros),
         _tensor("all-zero", lambda row: row.all_zero and _is_matrix(row), limits.may_be_zero),
         _tensor("repeated", copied),
@@ -167,7 +177,7 @@ def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None
 
 
 KIND = Kind(
-    name="checkpoint-integrity", version=6, roles={"candidate": SubjectKind.CHECKPOINT},
+    name="checkpoint-integrity", version=7, roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=("candidate",)), "files": Need("file_structure", of=("candidate",)),
            "claims": Need("own_claims", of=("candidate",))},
     limits=Limits, codes=codes(*FAILS, blocked=BLOCKED), judge=ClauseJudge(clauses, figures, by_place=True),

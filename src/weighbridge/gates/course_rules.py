@@ -60,11 +60,11 @@ CLIPPED = settings(clip=(float, Doc("norm from which gradients are clipped", gt=
 EITHER: tuple[Must, ...] = ("at most", "below", "at least", "above")
 RULES = (
     # Any column.
-    Rule(name="series-bound", version=4, column="loss", figure=extreme, code="beyond", must=EITHER, min_samples=2,
+    Rule(name="series-bound", version=5, column="loss", figure=extreme, code="beyond", must=EITHER, min_samples=2,
          doc="each sample, or its share of the reference", options=EACH, relative=AS_GIVEN, guards=OF_EVALUATIONS,
          own_levers={"at the end": violations(at_the_end=True), "at the beginning": violations(at_the_end=False)},
          reach=lambda limits: (0, limits.min_samples + 2 * limits.violations + 1)),
-    Rule(name="summary-bound", version=4, column="loss", figure=summary, code="beyond", must=EITHER, min_samples=2,
+    Rule(name="summary-bound", version=5, column="loss", figure=summary, code="beyond", must=EITHER, min_samples=2,
          doc="the statistic, or its share of the same", options=SUMMARY, relative=AS_GIVEN, guards=OF_EVALUATIONS,
          own_levers={"beyond the bound": beyond_the_bound}),
     Rule(name="share-within", version=3, column="gpu_util_pct", figure=within, code="too-few-within",

@@ -18,6 +18,7 @@ from weighbridge.quantities.tensors import BitReading, TensorBits
 READING: Mapping[str, str] = {"F16": "F16", "BF16": "BF16", "F32": "BF16"}  # of F32 the upper half is read
 OTHER: Mapping[str, str] = {"F16": "BF16", "BF16": "F16"}
 OK, UNDECIDED = "ok", "undecided"
+CODES = "no F16, BF16 or F32"  # as codes and blocks are
 WRONG = ("mislabelled", "byte-swapped", "pairs")
 REFUSED = "of the decided elements, how many may be mislabelled, swapped or pairs"
 NO_FIT = "of the decided elements, how many may fit no reading"
@@ -77,7 +78,7 @@ def decide(row: TensorBits, limits: Limits) -> Decision:
     """Return what one tensor's bits say of its label."""
     stored, swapped = row.as_stored, row.byte_swapped
     if stored is None or swapped is None:
-        return Decision(UNDECIDED, "all zeros" if row.dtype in READING else "not a dtype of this test")
+        return Decision(UNDECIDED, "all zeros" if row.dtype in READING else CODES)
     fits, turned = stored.excess[READING[row.dtype]], swapped.excess[READING[row.dtype]]
     is_bad = fits > limits.fits_not_above_bits
     if is_bad and turned < limits.fits_below_bits and not _doubt(row, swapped, limits):
@@ -183,7 +184,7 @@ def check(limits: Limits, _measure: object) -> list[str]:
 
 BLOCKED = ("nothing-decided", "names-nothing", "too-little-decided")
 KIND = Kind(
-    name="label-plausibility", version=4, roles={"candidate": SubjectKind.CHECKPOINT},
+    name="label-plausibility", version=5, roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"bits": Need("tensor_bits", of=("candidate",))}, limits=Limits,
     codes=codes(*WRONG, "implausible", "unused-bits", blocked=BLOCKED), judge=judge, mutations=faults.MUTATIONS,
     check=check,

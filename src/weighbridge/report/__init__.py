@@ -143,8 +143,8 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured], early
     lines = (printable(why),) if missing else tuple(render(card, verdict))
     brief = lines
     if verdict.offences and not missing:
-        of_tensors = OF_TENSORS & verdict.offences[0].figures.keys() and verdict.unit != "places"
-        noun = "tensors" if of_tensors else "places"
+        of_files, of_tensors = verdict.unit == "places", OF_TENSORS & verdict.offences[0].figures.keys()
+        noun = "tensors and files" if of_files else "tensors" if of_tensors else "places"
         brief = tuple(by_cause(zip((one.place for one in verdict.offences), lines, strict=True), verdict.of, noun))
     elif verdict.outcome is Outcome.PASS:
         brief = (early + (fill(card.briefly, figures) if card.briefly else lines[0]), *lines[1:])

@@ -1,13 +1,14 @@
 """own_claims: what a checkpoint says of its files, packed weights and layers, and what in it contradicts that."""
 
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.model_keys import of_config, of_gguf
-from weighbridge.packing.implausible_scales import implausible_scales
-from weighbridge.packing.packed_weights import by_names, is_left_out, settings_of
+from weighbridge.packing.implausible_scales import implausible_scales, scales_of_blocks
+from weighbridge.packing.packed_weights import FP8, PackedWeight, by_names, is_left_out, settings_of
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
 from weighbridge.quantities.checkpoints import OwnClaim
 from weighbridge.storage.readable import METADATA
@@ -21,6 +22,7 @@ SENSES = re.compile(r"(?<![^._])(?:vision|visual|image|video|audio|speech|vit)")
 AGAIN = re.compile(r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blocks)")  # of layers that are run
 PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
+SCALE = ".weight_scale"
 ALONE = "bound without weighbridge-00002-of-00002.safetensors"
 MOST, SHOWN = 10_000, 3  # layers
 EMBEDDING = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings)\.weight")
@@ -30,7 +32,7 @@ OFTEN, FEW = 3, 4  # layers that are alike, and parts of what is in one: a modul
 
 def measure(views: Views, _options: Fields) -> Measurement:
     """Describe every claim, with what contradicts it."""
-    return table("own_claims", [*_files(views[0]), *_packed(views[0]), *_layers(views[0]), *_widths(views[0])])
+    return table("own_claims", [row for each in (_files, _packed, _blocks, _layers, _widths) for row in each(views[0])])
 
 
 def _files(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -46,16 +48,29 @@ def _files(view: CheckpointView) -> Iterator[OwnClaim]:
 def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
     found = list(by_names(view))
     settings = settings_of(view) if found else {}
+    scale = _scale_in(found, settings)
     scales = implausible_scales(view, (weight for weight, absent in found if not absent))
     for weight, absent in found:
         named = weight.packing.name.split(" or ") if weight.packing and settings.get("format") not in OTHERWISE else ()
         lacks = absent and settings.get("quant_method") in named and not is_left_out(weight.name, settings)
-        wrong = f"there is no {absent}" if lacks else scales.get(weight.codes.name, "")
+        wrong = f"there is no {absent.replace(SCALE, scale)}" if lacks else scales.get(weight.codes.name, "")
         try:
             _ = absent or rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
         except ContradictionError as problem:
             wrong = str(problem)
         yield OwnClaim(name=weight.codes.name, about="packing", says=weight.summary(settings), wrong=wrong)
+
+
+def _blocks(view: CheckpointView) -> Iterator[OwnClaim]:
+    for name, wrong in scales_of_blocks(view).items():
+        yield OwnClaim(name=name, about="packing", says="Q8_0", wrong=wrong)
+
+
+def _scale_in(found: Iterable[tuple[PackedWeight, str]], settings: Fields) -> str:
+    """Return what most scales of FP8 are called here; where there is none, what its configuration has them called."""
+    known = [weight.packing for weight, absent in found if not absent and weight.codes.dtype in FP8]
+    named = [one.mark for one in known if one and one.codes == ".weight"]
+    return statistics.mode([*named, f"{SCALE}_inv" if settings.get("weight_block_size") else SCALE])
 
 
 def _layers(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -134,8 +149,8 @@ def _first(found: Sequence[object]) -> str:
 
 
 def extent(views: Views, _options: Fields) -> int:
-    """Count the files, the packed weights, the claim of layers, and the embeddings of words."""
-    return len(views[0].files) + sum(1 for each in (by_names, _layers, _widths) for _ in each(views[0]))
+    """Count the files, the packed weights and matrices of Q8_0, the claim of layers, and the embeddings of words."""
+    return len(views[0].files) + sum(1 for each in (by_names, _blocks, _layers, _widths) for _ in each(views[0]))
 
 
 def canary(views: Views, options: Fields, measured: Measurement) -> Canary:

@@ -6,7 +6,7 @@ from typing import Any
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.casts import DECODED, not_finite
-from weighbridge.core import NDArray, dataclass, np
+from weighbridge.core import NDArray, dataclass, np, replace
 from weighbridge.formats.tensor import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.packing.packed_weights import by_names
 from weighbridge.quantities.tensors import TensorHealth
@@ -43,8 +43,14 @@ class Health:
     constant: bool = True
     first: bytes = b""
     reads: bool = True
+    row_bytes: int = 0
+    zero_columns: int = 0  # at the end of every row so far, in whole units
 
     def __post_init__(self) -> None:
+        shape, (per, size) = self.tensor.shape, self.tensor.unit
+        self.row_bytes = (shape[-1] if shape else 1) * size // per
+        if sum(many > 1 for many in shape) > 1 and shape[-1] % per == 0:
+            self.zero_columns = self.row_bytes // size
         if self.tensor.dtype in (*FLOATS, *EXTENDED, *PARTS, *FINITE, *DECODED):
             self.nan = self.infinite = 0
 
@@ -54,6 +60,8 @@ class Health:
         self.first = self.first or bytes(chunk[: self.tensor.unit[1]])
         if self.constant:
             self.constant = bool((data.reshape(-1, len(self.first)) == np.frombuffer(self.first, np.uint8)).all())
+        if self.zero_columns:  # of most tensors the first bytes show that the last column is set
+            self._look_at_columns(data, self.at % self.row_bytes)
         zeros = 0  # at the end of these bytes
         if not data[-1]:
             back = data[::-1] != 0
@@ -64,6 +72,15 @@ class Health:
             nan, infinite = _not_finite(data, self.tensor)
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
 
+    def _look_at_columns(self, data: "NDArray[np.uint8]", begun: int) -> None:
+        """Look in what is left of a row that was begun, in whole rows, and in the first bytes of the last one."""
+        wide, size = self.row_bytes, self.tensor.unit[1]
+        known, rest = wide - self.zero_columns * size, data[wide - begun :]
+        whole = rest[: len(rest) // wide * wide].reshape(-1, wide)[:, known:].max(0, initial=0)
+        parts = (begun, data[: wide - begun]), (known, whole), (0, rest[len(rest) // wide * wide :])
+        last = max(at + int(np.flatnonzero(part).max(initial=-1 - at)) for at, part in parts)
+        self.zero_columns = min(self.zero_columns, (wide - 1 - last) // size)
+
     def row(self) -> TensorHealth:
         """Describe the tensor; all tensors must be described in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
@@ -72,7 +89,7 @@ class Health:
             repeats = None  # one weight under two names, which torch.save stores once
         return TensorHealth(
             name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, elements=tensor.elements, bytes=tensor.nbytes,
-            name_flaws=flaws(tensor.name), row_bytes=(tensor.shape[-1] if tensor.shape else 1) * size // per,
+            name_flaws=flaws(tensor.name), row_bytes=self.row_bytes, zero_tail_columns=self.zero_columns * per,
             all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite,
             zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size, repeats=repeats,
         )  # fmt: skip
@@ -119,14 +136,22 @@ def special(tensor: Tensor) -> tuple[bytes, int, int] | None:
 
 
 def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
-    """Write like units, an infinity and a NaN, a unit unlike both, and zeros; an earlier tensor may become a twin."""
-    size, units = last.unit[1], special(last)
+    """Write like units, an infinity and a NaN, a unit unlike both, and zeros; an earlier tensor may become a twin.
+
+    Where they are even in number they become two rows, both of which end in zeros.
+    """
+    (per, size), units = last.unit, special(last)
+    rows = 2 if last.nbytes // size % 2 == 0 and last.nbytes // size > 2 * (ZEROS + BODY) else 1
+    wide = last.nbytes // size // rows
     like, unlike = b"\1" * size, b"\2" * size
     odd = units[0] if units else 2 * unlike
-    pattern = like * (last.nbytes // size - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
+    first = (like * (wide - ZEROS) + bytes(ZEROS * size)) * (rows - 1)
+    pattern = first + like * (wide - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
     twin = next((name for name, one in cut.tensors.items() if is_alike(one, last) and not _is_one(one, last)), None)
-    damaged = cut.overlaid(last.name, 0, pattern)
+    matrix = replace(last, shape=(rows, wide * per))
+    damaged = replace(cut, tensors={**cut.tensors, last.name: matrix}).overlaid(last.name, 0, pattern)
     wanted = {"all_zero": False, "constant": False, "zero_tail_bytes": ZEROS * size, "repeats": twin}
+    wanted["zero_tail_columns"] = ZEROS * per * (rows - 1)
     wanted |= {"nan": units[1], "infinite": units[2]} if units else {}
     return damaged if twin is None else damaged.overlaid(twin, 0, pattern), wanted
 
