@@ -336,4 +336,4 @@ def _policies(rows: Iterable[TensorPair], ceiling: str) -> Iterator[str]:
     classes = ([*kind, ""] for kind in (packed, rounded, of_blocks))
     joined = ["+".join(filter(None, parts)) for parts in itertools.product(*classes)]
     ordered = sorted(filter(None, joined), key=lambda policy: policy.count("+"))
-    yield from (*ordered, ceiling, "lossless", *(f"{CEILING}{policy}" for policy in ordered))
+    yield from (*ordered, "lossless", ceiling, *(f"{CEILING}{policy}" for policy in ordered))

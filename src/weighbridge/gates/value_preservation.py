@@ -91,11 +91,9 @@ def _unmade(pair: TensorPair, policy: Policy, limits: Limits, *, unpacked: bool)
     """Return how a tensor whose content is right is not what the policy makes, or nothing."""
     if not two_sided(pair) or limits.allows(pair):
         return ""
-    if policy.numbers and pair.file_type not in (None, *policy.numbers):
-        return "file-type"
-    if unpacked and len(pair.candidate_shape) > 1:
-        return "unmade"
-    return "unmade" if not _is_packed(pair) and policy.lacking(pair) else ""
+    if (unpacked and len(pair.candidate_shape) > 1) or (not _is_packed(pair) and policy.lacking(pair)):
+        return "unmade"  # says more than a header that is right about such a file
+    return "file-type" if policy.numbers and pair.file_type not in (None, *policy.numbers) else ""
 
 
 def code_of(pair: TensorPair, limits: Limits) -> str:
@@ -260,5 +258,5 @@ def _figures(policy: Policy, pair: TensorPair, code: str, together: str) -> Fiel
 
 BLOCKED = ("rescaled",)
 KIND = tensor_pairs.kind_of_pairs(
-    "value-preservation", version=8, limits=Limits, judge=judge, fails=FAILS, blocked=BLOCKED, mutations=OF_CONVERSIONS
+    "value-preservation", version=9, limits=Limits, judge=judge, fails=FAILS, blocked=BLOCKED, mutations=OF_CONVERSIONS
 )

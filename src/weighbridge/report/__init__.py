@@ -214,10 +214,7 @@ def _helps(words: "CodeCard", verdict: model.Verdict, figures: Mapping[str, obje
 
 
 OVER_CHANCE = "ln_vocab", "at most"
-TOO_FAST = (
-    "too high a learning rate, most often: the loss began at {:.6g}, "
-    "which no sum for a mean, wrong initialisation or other tokenizer does"
-)
+TOO_FAST = "too high a learning rate, most often: the loss began at {:.6g}, so initialisation and tokenizer are right"
 TOO_FEW = ("too-few-steps", "too-few-samples", "column-undecided")
 
 

@@ -48,6 +48,7 @@ IN_WORDS = {
     "distance": "codes too far off",
     "adapter": "not as merged",
     "unmade": "not made as meant",
+    "file-type": "of another file type",
 }
 
 
