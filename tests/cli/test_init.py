@@ -103,6 +103,8 @@ def test_a_policy_that_no_file_states_is_said_to_be_a_guess(cli: Cli, workplace:
     shutil.copytree(CONVERTED, workplace, dirs_exist_ok=True)
     missing = cli("init", "--for", "import", "--subject", "source=hf", "--subject", "import=absent.gguf")
     assert "guessed import: no file says what was meant, so policy: lossless is a guess" in missing.lines
+    alone = cli("init", "--for", "import", "--subject", "import=model.gguf", "--name", "c")
+    assert "guessed import: without its source no file is asked, so policy: lossless is a guess" in alone.lines
     for name, more in (("a", ("--subject", "import=model.gguf")), ("b", ("--param", "policy=same"))):
         assert "guess" not in cli("init", "--for", "import", "--subject", "source=hf", "--name", name, *more).out
 
@@ -123,6 +125,11 @@ def test_a_policy_is_a_committed_line_in_the_letters_that_are_kept(cli: Cli, wor
     assert load_contract("contracts/import.yaml").contract.overridden == ()
 
 
+def test_a_path_that_github_would_fill_in_is_refused(cli: Cli, workplace: Path) -> None:
+    ended = cli("init", "--for", "import", "--subject", "import=${{ github.token }}.gguf")
+    assert (ended.code, "ci-expression" in ended.err, list(workplace.iterdir())) == (2, True, [])
+
+
 def test_a_contract_is_never_overwritten_and_other_files_only_grow(cli: Cli, workplace: Path) -> None:
     GITHUB.parent.mkdir(parents=True)
     GITHUB.write_text("mine\n")
@@ -134,8 +141,8 @@ def test_a_contract_is_never_overwritten_and_other_files_only_grow(cli: Cli, wor
     assert (workplace / ".gitattributes").read_text() == "evidence/** -text\n"
     before = sorted(path for path in workplace.rglob("*") if path.is_file())
     again = cli("init", "--for", "run", "--param", "device=cuda")
-    shown = "contracts/run.yaml: file-exists this contract is there already\n  write --name NAME\n"
-    assert (again.code, again.err) == (2, shown)
+    shown = "contracts/run.yaml: file-exists this contract is there already\n  edit it, or delete it first; --name"
+    assert (again.code, again.err) == (2, f"{shown} NAME writes another\n")
     assert sorted(path for path in workplace.rglob("*") if path.is_file()) == before
     assert cli("init", "--for", "run", "--name", "nightly").code == 0
     assert (workplace / ".gitattributes").read_text() == "evidence/** -text\n"

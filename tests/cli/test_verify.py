@@ -294,3 +294,11 @@ def test_gates_that_a_run_without_an_end_holds_back_are_one_block_that_counts_wh
     (count,) = re.findall(r"does not count while the condition is not met: (\d+) PASS\n", ended.out)
     assert int(count) >= 2
     assert ended.out.count("the run is not known to have ended as asked") == 1
+
+
+def test_a_glob_that_finds_nothing_is_named(cli: Cli, workplace: Path) -> None:
+    text = (data_path("contracts") / "checkpoint-health.yaml").read_text()
+    (workplace / "c.yaml").write_text(text.replace("{kind: checkpoint}", '{kind: checkpoint, for_each: "nope/*.gguf"}'))
+    ended = cli("verify", "c.yaml")
+    assert ended.code == 3
+    assert "'checkpoint' is not bound, for 'nope/*.gguf' finds no file from the contract's folder on" in ended.out

@@ -23,6 +23,7 @@ PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import
 PACKAGES = {"parity": f"'weighbridge[torch]=={__version__}' transformers"}  # beside the tool itself, as it wrote this
 LOOKED_AT = {SubjectKind.MODEL: "hf:path/to/{name}", SubjectKind.RUN: "runs/a"}  # what stands for a subject not named
 GITLAB = Path(".gitlab-ci.yml")
+THERE = "edit it, or delete it first; --name NAME writes another"
 CI = {"github": Path(".github", "workflows", "weighbridge.yml"), "gitlab": Path(".gitlab", "weighbridge.yml")}
 INCLUDED = f"include: [{{local: {CI['gitlab']}}}]"
 FOR_GIT = {
@@ -76,7 +77,8 @@ def command(purpose: str | None, *, run: str | None, name: str | None, ci: str |
     stated |= settings(asked["params"], "param")
     given = _values(loaded.values(), stated, asking=asking)
     if "import" in parts and "policy" not in stated and not asking:
-        looked_at.append(f"guessed import: no file says what was meant, so policy: {given['policy']} is a guess")
+        lacks = "no file says what was meant" if is_here(targets["source"]) else "without its source no file is asked"
+        looked_at.append(f"guessed import: {lacks}, so policy: {given['policy']} is a guess")
     files = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
     verify = _command(tuple(files), loaded.values(), targets)
     ci = ci or ("gitlab" if GITLAB.exists() else "github")
@@ -113,7 +115,7 @@ def _demand_place(parts: Sequence[str], name: str | None, ci: str | None) -> Non
     for path in (Path("contracts", f"{name or part}.yaml") for part in parts):
         if path.exists():
             what = "this contract is there already"
-            raise UsageError("file-exists", what, where=str(path), remedy="write --name NAME")
+            raise UsageError("file-exists", what, where=str(path), remedy=THERE)
     root = "" if ci == "none" else (answer(Path(), "rev-parse", "--show-toplevel") or "").strip()
     if root and Path(root).resolve() != Path.cwd().resolve():
         raise UsageError("not-the-root", "CI jobs lie at the root", remedy=f"type it in {root}, or add --ci none")
@@ -169,6 +171,8 @@ def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> 
 def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets: Mapping[str, str]) -> str:
     """Return the command that verifies the contracts, without secrets; a host without CUDA is expected to lack it."""
     words = ["weighbridge", "verify", *map(str, contracts)]
+    for target in (one for one in targets.values() if "${{" in one):
+        raise UsageError("ci-expression", f"{target!r} would be filled in by GitHub", remedy="name it without ${{")
     words += [word for name, target in targets.items() for word in ("--subject", f"{name}={target}")]
     lacking = [gate.id for base in bases for gate in base.contract.gates if gate.requires]
     words += [word for gate in lacking for word in ("--expect-blocked", gate)]

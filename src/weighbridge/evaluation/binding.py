@@ -153,7 +153,7 @@ def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *
 
 def _by_hand(contract: model.Contract, argument: str) -> Iterator[Binding]:
     if (match := ARGUMENT.fullmatch(argument)) is None:
-        remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
+        remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH; a name has no capitals"
         raise UsageError("subject-form", f"{argument!r} binds nothing", remedy=remedy)
     name, instance = match["name"], match["instance"] or DEFAULT
     if (declared := contract.subjects.get(name)) is None:

@@ -184,7 +184,9 @@ class EvaluationSession:
         if name is None:
             return None
         remedy = f"bind it: --subject {name}=… (under pytest --gate-subject {name}=…)"
-        return model.Unmeasured(code="unbound", why=f"the subject {name!r} is not bound", remedy=remedy)
+        glob = self.contract.subjects[name].for_each
+        why = f", for {glob!r} finds no file from the contract's folder on" if glob else ""
+        return model.Unmeasured(code="unbound", why=f"the subject {name!r} is not bound{why}", remedy=remedy)
 
     def prefetch(self, items: Iterable[Request]) -> None:
         """Make at once what reads the same: quantities of one subject, or of several that differ in the last alone."""
