@@ -395,3 +395,14 @@ def test_files_that_contradict_each_other_are_noted_and_do_not_decide(cli: Cli, 
         "transformers 5 loads them as F32",
     ]
     assert json.loads(cli("compare", "b", "a", "--json").out)[0]["notes"][0].startswith("source: b/model")
+
+
+def test_a_header_that_names_a_type_of_no_tensor_is_noted(cli: Cli, workplace: Path) -> None:
+    folder = Path(__file__).parent / "llama-by-the-converter"
+    data, key = bytearray((folder / "model.gguf").read_bytes()), b"general.file_type"
+    at = data.index(key) + len(key) + 4
+    data[at : at + 4] = (7).to_bytes(4, "little")
+    (workplace / "forged.gguf").write_bytes(data)
+    ended = cli("compare", folder / "hf", "forged.gguf")
+    assert ended.lines[1].startswith("  note: import: general.file_type is Q8_0, and no tensor is Q8_0: there are ")
+    assert "note:" not in cli("compare", folder / "hf", folder / "model.gguf").out

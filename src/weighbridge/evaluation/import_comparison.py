@@ -16,6 +16,7 @@ from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
+from weighbridge.gates.families import block_types
 from weighbridge.gates.families.block_types import BOUND, RECIPES, ROUNDED_TYPES, TYPICAL_ERROR, UNWEIGHTED
 from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.gates.families.policies import CEILING, TARGETS
@@ -32,6 +33,7 @@ from weighbridge.views import checkpoint
 
 Opened: TypeAlias = checkpoint.CheckpointView | None
 GATE, CONFIGURATION = "compare", "compare-configuration"
+FILE_TYPE = "general.file_type"
 TENSORS = KIND.needs["pairs"].quantity
 NOT_COMPARED = "not compared"
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
@@ -220,6 +222,7 @@ def contradictions(view: checkpoint.CheckpointView) -> Iterator[str]:
     for name in beside(view):
         yield f"{name} lies beside it and is no part of it; another loader may take it instead"
     if view.format in ("gguf", "apr"):
+        yield from filter(None, [wrong_file_type(view)])
         return
     config = checkpoint.config_beside(view) or {}
     key = "dtype" if config.get("dtype") is not None else "torch_dtype"
@@ -232,6 +235,18 @@ def contradictions(view: checkpoint.CheckpointView) -> Iterator[str]:
         weights = "weights that are not packed" if packed else "weights"
         loads = f"most {weights} are {most}: transformers 5 loads them as {named}"
         yield f"{checkpoint.CONFIG} says {key} {config[key]}, and {loads}"
+
+
+def wrong_file_type(view: Any) -> str:
+    """Say which type a GGUF header names, where no tensor is of it and a matrix could be."""
+    name, stored = block_types.FILE_TYPES.get(view.metadata.get(FILE_TYPE), ""), [*view.tensors.values()]
+    dtype = block_types.RECIPES[name].default if name in block_types.RECIPES else name
+    dtypes, block = [one.dtype for one in stored], block_types.BLOCK.get(dtype, 1)
+    matrices = (one.shape[-1] for one in stored if len(one.shape) > 1 and not block_types.KEPT.fullmatch(one.name))
+    if dtype in ("", *dtypes, *block_types.EXPERTS_ALONE) or all(row % block for row in matrices):
+        return ""
+    there = ", ".join(f"{many} {one}" for one, many in Counter(dtypes).most_common())
+    return f"{FILE_TYPE} is {name}, and no tensor is {dtype}: there are {there}"
 
 
 def _declared(view: Opened) -> Policy:
@@ -252,9 +267,9 @@ def stated_policy(source: str, candidate: str) -> tuple[str, str]:
     made, of = checkpoint.open_checkpoint(candidate), checkpoint.open_checkpoint(source)
     floats = {*LOADED_AS.values()}
     before = floats & {one.dtype for one in of.tensors.values()}
-    number = made.metadata.get("general.file_type")
+    number = made.metadata.get(FILE_TYPE)
     rounded = next((name for name, one in ROUNDED_TYPES.items() if one == number), "")
-    states = f"general.file_type {number}"
+    states = f"{FILE_TYPE} {number}"
     if (settings := settings_of(made)) and any(marked(made)):  # packers store what they leave in one dtype
         both = (one.dtype for name, one in made.tensors.items() if name in of.tensors and one.dtype in floats)
         rounded = next((dtype for dtype in both if dtype in ROUNDED_TYPES and before - {dtype}), "")

@@ -16,11 +16,11 @@ from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
 from weighbridge.core.local_files import exists, is_file, local_path
 from weighbridge.evaluation.binding import Binding, all_instances, bind
+from weighbridge.evaluation.import_comparison import FILE_TYPE, wrong_file_type
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.formats import detect
 from weighbridge.formats.tensor import INTEGERS
 from weighbridge.gates import KINDS
-from weighbridge.gates.families import block_types
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.judging.requests import DEFAULT
@@ -42,7 +42,6 @@ HOLDS_TENSORS = ".safetensors", ".gguf"
 OF_MODEL = ".safetensors.index.json", ".bin.index.json", METADATA, "config.json"
 RECORDED, LOGGED = "training-run", "training-log"
 MOMENTS = "mean", "std", "min", "max"
-FILE_TYPE = "general.file_type"
 COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weight_norm", "parameters_sum")
 Words: TypeAlias = Callable[[str, Verdict], Sequence[str]]
 Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without one, None
@@ -199,7 +198,8 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
         verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
         said = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is model.Outcome.FAIL else ()
         findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in said]
-    findings += _wrong_file_type(view)
+    if stated := wrong_file_type(view):
+        findings.append({"place": FILE_TYPE, "gate": "label-plausibility", "code": "file-type", "says": stated})
     rows: dict[str, dict[str, Any]] = {}
     for row in rows_of(measured["tensor_bits"], TensorBits):
         decision, unused, all_bits = decide(row, Limits()), row.trailing_zero_bits, row.mantissa_bits
@@ -217,19 +217,6 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     unseen, undecided = (tuple(words(gate, blocked[gate])) if gate in blocked else () for gate in GATES)
     of_values: dict[str, Any] = {"labels": labels, "health": health, "tensors": tensors, "unseen": unseen}
     return CheckpointReport(findings=tuple(findings), packed=packed, undecided=undecided, **of_values)
-
-
-def _wrong_file_type(view: Any) -> Iterator[Mapping[str, str]]:
-    """Yield the type that a GGUF header names, where no tensor is of it and a matrix could be."""
-    name, stored = block_types.FILE_TYPES.get(view.metadata.get(FILE_TYPE), ""), [*view.tensors.values()]
-    dtype = block_types.RECIPES[name].default if name in block_types.RECIPES else name
-    dtypes, block = [one.dtype for one in stored], block_types.BLOCK.get(dtype, 1)
-    matrices = (one.shape[-1] for one in stored if len(one.shape) > 1 and not block_types.KEPT.fullmatch(one.name))
-    if dtype in ("", *dtypes, *block_types.EXPERTS_ALONE) or all(row % block for row in matrices):
-        return
-    there = ", ".join(f"{many} {one}" for one, many in Counter(dtypes).most_common())
-    said = f"{FILE_TYPE} is {name}, and no tensor is {dtype}: there are {there}"
-    yield {"place": FILE_TYPE, "gate": "label-plausibility", "code": "file-type", "says": said}
 
 
 # --- A folder that a framework trained into: its log, its settings, its model and every checkpoint --------------------
