@@ -1,6 +1,6 @@
-"""Draw what a command prints on a terminal of 80 columns, colours and all: docs/pictures/terminal.svg.
+"""Draw what commands print on a terminal of 80 columns, colours and all, into docs/pictures: `make pictures`.
 
-The command is run for real, over the files of `weighbridge demo --files`, on a terminal of its own.
+The commands are run for real, over the files of `weighbridge demo --files`, on a terminal of their own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
-TARGET = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "terminal.svg"
-TYPED = ("weighbridge compare hf mislabelled.gguf", "weighbridge compare hf model.gguf")
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
+IMPORT = "weighbridge verify builtin:model-import --no-evidence --subject source=hf"
+TYPED = {
+    "terminal": ("weighbridge compare hf mislabelled.gguf", "weighbridge compare hf model.gguf"),
+    "pass": (f"{IMPORT} --subject import=model.gguf",),
+    "fail": (f"{IMPORT} --subject import=mislabelled.gguf",),
+    "blocked": (IMPORT,),
+    "mixed": ("weighbridge verify builtin:training-log --no-evidence --subject run=out",),
+}
 COLUMNS, ROWS = 80, 24
 CELL, LINE, MARGIN, BAR = 8.4, 19, 16, 30
 SEQUENCE = re.compile(r"\x1b\[([\d;]*)([A-Za-z])")
@@ -90,12 +97,12 @@ def _styled(kept: dict[str, str], codes: list[int]) -> None:
                 kept.pop(name, None)
 
 
-def drawn(rows: list[list[tuple[str, str]]]) -> str:
+def drawn(rows: list[list[tuple[str, str]]], title: str) -> str:
     """Return the rows as an SVG that needs no font of its own, with the text as text."""
     width, height = round(COLUMNS * CELL + 2 * MARGIN), BAR + len(rows) * LINE + MARGIN
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
-        f"<title>{html.escape(', '.join(TYPED))}, at {COLUMNS} columns</title>",
+        f"<title>{html.escape(title)}, at {COLUMNS} columns</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
         *(f'<circle cx="{MARGIN + 4 + 16 * at}" cy="16" r="5" fill="#484f58"/>' for at in range(3)),
         '<g font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,monospace" font-size="14" fill="#e6edf3">',
@@ -120,15 +127,16 @@ def _run(text: str, at: int, y: int, style: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Run the commands and write the picture."""
+    """Run the commands and write the pictures."""
     with tempfile.TemporaryDirectory() as place:
         folder = f"{place}/try"
         made = (sys.executable, "-m", "weighbridge", "demo", "--files", folder)
         subprocess.run(made, check=True, capture_output=True)
-        told = "".join(f"\x1b[2m$\x1b[0m \x1b[1m{one}\x1b[0m\n{printed(one, folder)}\n" for one in TYPED)
-    TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(drawn(list(cells(told.rstrip("\n") + "\n"))), encoding="utf-8")
-    print(TARGET)
+        for name, typed in TYPED.items():
+            shown = "".join(f"\x1b[2m$\x1b[0m \x1b[1m{one}\x1b[0m\n{printed(one, folder)}\n" for one in typed)
+            target = FOLDER / f"{name}.svg"
+            target.write_text(drawn(list(cells(shown.rstrip("\n") + "\n")), ", ".join(typed)), encoding="utf-8")
+            print(target)
 
 
 if __name__ == "__main__":

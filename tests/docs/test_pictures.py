@@ -24,11 +24,12 @@ def script() -> Any:
 
 
 @pytest.mark.slow
-def test_the_picture_is_what_the_terminal_shows(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "TARGET", tmp_path / "terminal.svg")
+def test_the_pictures_are_what_the_terminal_shows(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "FOLDER", tmp_path)
     script.main()
-    committed = (ROOT / "docs" / "pictures" / "terminal.svg").read_text("utf-8")
-    assert (tmp_path / "terminal.svg").read_text("utf-8") == committed, "make pictures"
+    for name in script.TYPED:
+        committed = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text("utf-8")
+        assert (tmp_path / f"{name}.svg").read_text("utf-8") == committed, "make pictures"
 
 
 def test_a_long_line_goes_on_in_the_next_row_and_a_line_that_is_written_over_is_gone(script: Any) -> None:
@@ -40,6 +41,6 @@ def test_a_long_line_goes_on_in_the_next_row_and_a_line_that_is_written_over_is_
 
 
 def test_colour_and_weight_become_style_and_text_stays_text(script: Any) -> None:
-    picture = script.drawn(list(script.cells("  \x1b[31;1mFAIL\x1b[0m  a<b & c\n")))
+    picture = script.drawn(list(script.cells("  \x1b[31;1mFAIL\x1b[0m  a<b & c\n")), "typed")
     assert re.findall(r'style="([^"]+)">FAIL<', picture) == ["fill:#ff8a80;font-weight:700"]
     assert ">a&lt;b &amp; c<" in picture
