@@ -273,7 +273,10 @@ def test_a_name_of_ours_cannot_be_replaced_nor_two_packages_bring_one(
 
 def test_a_group_that_is_misspelt_is_reported(cli: Cli, install: Callable[..., None]) -> None:
     install("acmepack5", "gate", "acme = acmepack5:KIND", KIND)
-    assert "there is no group weighbridge.gate; did you mean 'gates'?" in cli("doctor").out
+    ended = cli("doctor")
+    assert ended.lines[-2] == "cannot be used"
+    assert "there is no group weighbridge.gate; did you mean 'gates'?" in ended.lines[-1]
+    assert (ended.code, cli("doctor", "--json").code) == (1, 1)
 
 
 VERB = """
