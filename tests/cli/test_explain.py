@@ -206,6 +206,23 @@ def test_a_gate_of_a_starter_contract_is_explained_and_of_none_it_is_said(cli: C
     assert (ended.code, "nothing is called 'GATE-NOPE'" in ended.err) == (2, True)
 
 
+def test_a_gate_of_a_contract_here_is_explained_beside_one_that_cannot_be_used(cli: Cli, workplace: Path) -> None:
+    folder = workplace / "contracts"
+    folder.mkdir()
+    (folder / "broken.yaml").write_text("- [", encoding="utf-8")
+    (folder / "c.yaml").write_text(
+        "{weighbridge: contract/v0, id: c, version: 1.0.0, title: t, owner: me, subjects: {a: {kind: checkpoint}},"
+        " gates: [{id: GATE-MINE, title: It is sound, kind: checkpoint-integrity, subjects: {candidate: a}}]}",
+        encoding="utf-8",
+    )
+    printed = [
+        "GATE-MINE (contracts/c.yaml, required)",
+        "It is sound",
+        "Type: weighbridge explain checkpoint-integrity",
+    ]
+    assert cli("explain", "gate-mine").lines == printed
+
+
 def test_a_quantity_is_explained_for_each_kind_of_subject(cli: Cli) -> None:
     headings = [line for line in cli("explain", "facts").lines if not line.startswith(" ")]
     assert headings == ["facts (quantity of checkpoint)", "facts (quantity of run)"]

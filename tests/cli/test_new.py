@@ -139,6 +139,7 @@ def test_outside_of_a_checkout_nothing_is_written(workplace: Path) -> None:
     )
     assert printed.returncode == 2
     assert "no-checkout" in printed.stderr
+    assert "or: weighbridge new plugin NAME" in printed.stderr
     assert list(workplace.iterdir()) == []
 
 

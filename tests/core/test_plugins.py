@@ -202,6 +202,58 @@ def test_a_kind_without_a_card_is_reported_where_it_would_be_explained(cli: Cli,
     assert printed in cli("doctor").out
 
 
+RAISES = f"""{KIND}import dataclasses
+def judge(_evidence, _limits):
+    raise ValueError("boom")
+KIND = dataclasses.replace(KIND, name="acme", judge=judge)
+"""
+CARD = (ROOT / "gates" / "byte-identity.yaml").read_text("utf-8").replace("kind: byte-identity", "kind: acme")
+
+
+def test_a_judge_that_raises_is_the_fault_of_its_package_and_ends_no_other_check(
+    cli: Cli, install: Callable[..., None], workplace: Path, tmp_path: Path
+) -> None:
+    install("acmepack12", "gates", "acme = acmepack12:KIND", RAISES)
+    (tmp_path / "acme.yaml").write_text(CARD, encoding="utf-8")
+    ended = cli("selftest", "acme", "dtype-preservation")
+    assert "wrong   acme: its code runs (acmepack12 2.1 (digest " in ended.out
+    assert (ended.code, "        ValueError: boom" in ended.lines) == (1, True)
+    assert re.search(r"^[1-9]\d+ of \d+ hold, 1 wrong, 0 not tried$", ended.lines[-1])
+    two = CONTRACT.replace("{a: {", "{b: {kind: checkpoint}, a: {").replace("candidate: a", "candidate: a, source: b")
+    (workplace / "c.yaml").write_text(two, encoding="utf-8")
+    model = ROOT / "tests" / "cli" / "adapter_by_peft" / "base.safetensors"
+    shutil.copy(model, workplace / "b.safetensors")
+    ended = cli("verify", "c.yaml", "--subject", f"a={model}", "--subject", "b=b.safetensors")
+    printed = "the judge broke; this is a fault of acmepack12, which brings the kind acme"
+    assert (ended.code, printed in ended.out) == (4, True), ended
+
+
+def test_what_is_wrong_with_a_card_is_said_with_its_file(
+    cli: Cli, install: Callable[..., None], tmp_path: Path
+) -> None:
+    install("acmepack13", "gates", "acme = acmepack13:KIND", RENAMED)
+    file, examples = tmp_path / "acme.yaml", CARD.index("\ngiven:")
+    says = {
+        CARD.replace("kind: acme", "kind: acmee"): f"its card {file} says kind: acmee; what is brought is acme",
+        CARD.replace("asks:", "askz:"): f"its card cannot be used: {file}:3:1: card unknown key 'askz'",
+        CARD + "  - [\n": f"its card cannot be used: {file}:",
+        f"{CARD[:examples]}\ngiven: {{}}\nexamples: []\n": "its card acme.yaml is not filled in: `weighbridge self",
+    }
+    for card, said in says.items():
+        file.write_text(card, encoding="utf-8")
+        tried = cli("selftest", "acme")
+        assert (tried.code, said in tried.out, r"\n" in tried.out) == (1, True, False), (card[-99:], tried)
+        assert said in cli("doctor").out
+    file.write_text(CARD.replace("kind: acme", "kind: acmee"), encoding="utf-8")
+    assert "no gate kind 'acmee'; did you mean 'acme'?" in cli("selftest", "acme").out
+
+
+def test_a_package_that_cannot_be_imported_is_not_said_to_lack_its_card(cli: Cli, install: Callable[..., None]) -> None:
+    install("acmepack14", "gates", "acme = acmepack14:KIND", "import acme_lacks_this\n")
+    ended = cli("selftest", "acme")
+    assert (ended.code, "cannot be imported" in ended.out, "there is no card" in ended.out) == (1, True, False)
+
+
 def test_a_name_of_ours_cannot_be_replaced_nor_two_packages_bring_one(
     cli: Cli, install: Callable[..., None], workplace: Path
 ) -> None:
@@ -221,7 +273,10 @@ def test_a_name_of_ours_cannot_be_replaced_nor_two_packages_bring_one(
 
 def test_a_group_that_is_misspelt_is_reported(cli: Cli, install: Callable[..., None]) -> None:
     install("acmepack5", "gate", "acme = acmepack5:KIND", KIND)
-    assert "there is no group weighbridge.gate; did you mean 'gates'?" in cli("doctor").out
+    ended = cli("doctor")
+    assert ended.lines[-2] == "cannot be used"
+    assert "there is no group weighbridge.gate; did you mean 'gates'?" in ended.lines[-1]
+    assert (ended.code, cli("doctor", "--json").code) == (1, 1)
 
 
 VERB = """

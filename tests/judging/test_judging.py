@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.rows import typed
 
-from weighbridge.clauses.kind import Evidence, Kind, passed
+from weighbridge.clauses.kind import Evidence, Kind, passed, settings
+from weighbridge.core import Doc
 from weighbridge.core.model import (
     CanaryResult,
     Faulted,
@@ -108,7 +109,11 @@ def test_a_blind_instrument_is_an_error_whatever_it_said(measured: Measurement) 
 
 
 def kind_with(judge_: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind: Kind[Any] = dataclasses.replace(KINDS["byte-identity"], judge=judge_)
+    replace_kind(monkeypatch, judge=judge_)
+
+
+def replace_kind(monkeypatch: pytest.MonkeyPatch, **other: Any) -> None:
+    kind: Kind[Any] = dataclasses.replace(KINDS["byte-identity"], **other)
     for module in (judging, requests):
         monkeypatch.setattr(module, "KINDS", {"byte-identity": kind})
 
@@ -151,6 +156,17 @@ def test_a_judge_that_passes_an_empty_measurement_is_vacuous(monkeypatch: pytest
     assert outcome(finding) == (Outcome.BLOCKED, "vacuous")
     survived = [trial.name for trial in finding.trials if trial.result == "survived"]
     assert "without pairs" in survived
+
+
+@pytest.mark.parametrize("moves", [{}, {"moves": lambda _limit: iter(())}], ids=["none", "an empty one"])
+def test_a_pass_within_a_bound_that_no_trial_moves_is_vacuous(
+    monkeypatch: pytest.MonkeyPatch, moves: dict[str, Any]
+) -> None:
+    bound = Doc("what nobody moves", must="at most", **moves)
+    replace_kind(monkeypatch, limits=settings(KINDS["byte-identity"].limits, at_most=(int, bound, 5)))
+    finding = judge()
+    assert outcome(finding) == (Outcome.BLOCKED, "vacuous")
+    assert finding.verdict.figures["survivor"] == "at_most: nothing moves it"
 
 
 def test_a_judge_that_raises_is_an_error_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:

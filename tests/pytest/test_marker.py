@@ -98,8 +98,28 @@ def test_tests_that_pass_discharge_their_gate_at_the_algorithm_level(
 def test_one_that_was_skipped_or_may_fail_blocks_it_and_the_session_fails(project: Path, mark: str) -> None:
     third = f"\n@rope\n{mark}\ndef test_rope_on_device():\n    pass\n"
     code, said = run(project, TESTS + third, "--gate-evidence", "out")
-    assert (code, "BLOCKED  GATE-ROPE" in said, "no GPU" in said) == (1, True, True), said
+    marked = f"test_rope_on_device: skipped (marked {mark[13:].partition('(')[0]}: no GPU)\n"
+    assert (code, "BLOCKED  GATE-ROPE" in said, marked in said) == (1, True, True), said
     assert outcomes(project) == {"GATE-ROPE": "BLOCKED"}
+
+
+@pytest.mark.slow
+def test_a_mark_without_a_reason_is_named_alone_and_what_skips_itself_says_why(project: Path) -> None:
+    more = "".join(
+        f"\n@rope\n{mark}\ndef test_rope_{at}():\n    {does}\n"
+        for at, (mark, does) in enumerate(
+            [
+                ("@pytest.mark.skip", "pass"),
+                ("@pytest.mark.xfail", "assert 0"),
+                ("", "pytest.skip('no GPU')"),
+                ("", "pytest.xfail('slow')"),
+            ]
+        )
+    )
+    _, said = run(project, TESTS + more)
+    for at, why in enumerate(("marked skip", "marked xfail", "no GPU", "slow")):
+        assert f"test_rope_{at}: skipped ({why})\n" in said
+    assert "likely cause: it is marked to be left out or to fail, or the host lacks what it needs" in said
 
 
 @pytest.mark.slow

@@ -15,9 +15,10 @@ from weighbridge.clauses.mutations import bounding, nudged
 from weighbridge.contract import strict_yaml
 from weighbridge.core import ContractError, PluginError, SubjectError, SubjectKind, WeighbridgeError, data_path, model
 from weighbridge.core.canonical import build
+from weighbridge.core.errors import show_traceback
 from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import LimitsError, nearest, plain, read
-from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
+from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, used, what_is
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.formats import detect
@@ -54,8 +55,11 @@ def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brou
         yield from (check for check in plugin_checks(*more) if not names or check.wrong)
         of_gates += _brought(gates.BROUGHT)
         of_verifiers += _brought(verifiers.BROUGHT)
+    known = {path.stem for path in (*of_gates, *of_verifiers)}
+    if cards is None:  # what is brought and lacks a card, or cannot be imported, is said above
+        known |= {name for group, name in entry_points() if group in ("gates", "verifiers")}
     for name in names:
-        if name not in {path.stem for path in (*of_gates, *of_verifiers)}:
+        if name not in known:
             yield Check(name=name, wrong=(f"there is no card {name}.yaml in gates/ or verifiers/",))
     for path in (path for path in of_gates if not names or path.stem in names):
         yield from _of_card(GateCard, path, check_gate_card)
@@ -65,13 +69,16 @@ def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brou
 
 
 def _of_card(cls: type[C], path: Path, check: Callable[[C], Iterator[Check]]) -> Iterator[Check]:
-    """Yield the checks of a card; one that cannot be used is wrong, and ends no other's."""
+    """Yield the checks of a card; one that cannot be used, or whose code raises, is wrong, and ends no other's."""
     try:
-        card = read_card(cls, path)
+        yield from check(read_card(cls, path))
     except ContractError as error:
-        yield Check(name=f"{path.stem}: its card can be used", wrong=tuple(map(str, error.problems)))
-    else:
-        yield from check(card)
+        yield Check(name=f"{path.stem}: its card can be used", wrong=tuple(str(error).splitlines()))
+    except Exception as error:  # noqa: BLE001 -- whatever somebody's judge or verifier raises
+        show_traceback(error)
+        brought = [one.of for what in ("kind", "verifier") for one in used(what, (path.stem,))]
+        name = f"{path.stem}: its code runs{''.join(f' ({of})' for of in brought)}"
+        yield Check(name=name, wrong=(f"{type(error).__name__}: {error}",))
 
 
 def _brought(table: Brought[Any]) -> Iterator[Path]:
@@ -101,12 +108,25 @@ def plugin_checks(*more: Brought[Any]) -> Iterator[Check]:
 
 def _missing(table: Brought[Any], name: str) -> str:
     table.entry(name)
-    if table.what in ("kind", "verifier"):
-        card = table.beside(name, f"{name}.yaml")
-        if table.what == "kind" and not read_card(GateCard, card).asks:
-            return f"its card {card.name} is not filled in: `weighbridge selftest {name}` says what it lacks"
-    absent = table.what == "verifier" and name not in quantities.QUANTITIES
-    return f"no package brings the quantity {name!r}: list it under weighbridge.gates" if absent else ""
+    if table.what == "verifier" and name not in quantities.QUANTITIES:
+        return f"no package brings the quantity {name!r}: list it under weighbridge.gates"
+    return _uncarded(table, name) if table.what in ("kind", "verifier") else ""
+
+
+def _uncarded(table: Brought[Any], name: str) -> str:
+    path = table.beside(name, f"{name}.yaml")
+    cls: type[GateCard | VerifierCard] = GateCard if table.what == "kind" else VerifierCard
+    try:
+        card = read_card(cls, path)
+    except ContractError as error:
+        return f"its card cannot be used: {str(error.problems[0]).splitlines()[0]}"
+    if isinstance(card, GateCard):
+        key, of, filled = "kind", card.kind, bool(card.asks and card.examples)
+    else:
+        key, of, filled = "quantity", card.quantity, bool(card.measures and card.specimens)
+    if of != name:
+        return f"its card {path} says {key}: {of}; what is brought is {name}"
+    return "" if filled else f"its card {path.name} is not filled in: `weighbridge selftest {name}` says what it lacks"
 
 
 def _same(name: str, cards: set[str], table: set[str]) -> Check:
@@ -118,7 +138,7 @@ def _same(name: str, cards: set[str], table: set[str]) -> Check:
 def check_gate_card(card: GateCard) -> Iterator[Check]:
     """Yield the checks of one card: its codes, its examples, and for each limit an example on it and one beyond."""
     if (kind := KINDS.get(card.kind)) is None:
-        yield Check(name=card.kind, wrong=(f"no gate kind {card.kind!r}",))
+        yield Check(name=card.kind, wrong=(f"no gate kind {card.kind!r}{nearest(card.kind, KINDS)}",))
         return
     try:
         judged = [(example, kind.judge(example.evidence, example.limits)) for example in examples(card, kind)]

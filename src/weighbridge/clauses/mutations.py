@@ -27,14 +27,16 @@ class Limit(NamedTuple):
 
 
 Moves: TypeAlias = Callable[[Limit], Iterable[Mutation[Any]]]  # how to move the figure that a limit bounds
+# In the place of none, for a judge has no reason to object: the trial survives, and no pass within that limit counts.
+UNMOVED: Mutation[Any] = Mutation("nothing moves it", "unmoved", lambda evidence, _limits, _places: Mutated(evidence))
 
 
 def of_limits(limits: Any) -> Iterator[Mutation[Any]]:
-    """Yield the mutations of every limit that the contract set and that says what it bounds."""
+    """Yield the mutations of every limit that the contract set and that bounds a figure."""
     for at, (doc, name, within) in enumerate(bounding(limits)):
         limit = getattr(within, name)
         value = beyond(doc.must, limit) if doc.must else limit
-        for one in doc.moves(Limit(within, value)):
+        for one in tuple(doc.moves(Limit(within, value)) if doc.moves else ()) or (UNMOVED,):
             yield dataclasses.replace(one, name=f"{name}{f' {at}' if at else ''}: {one.name}")
 
 
@@ -47,11 +49,11 @@ def beyond(must: str, limit: float) -> float:
 
 
 def bounding(limits: Any) -> Iterator[tuple[Doc, str, Any]]:
-    """Yield every limit that is set and says how it is broken, however deep: its doc, its field, what that is of."""
+    """Yield every limit that is set and bounds a figure, however deep: its doc, its field, what that is of."""
     cls: type = type(limits)
     for item in fields(cls):
         value = getattr(limits, item.name)
-        if item.doc.moves is not None and value is not None:
+        if (item.doc.must or item.doc.moves) and value is not None:
             yield item.doc, item.name, limits
         for one in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(one):
@@ -67,7 +69,7 @@ def nudged(limits: Any, name: str) -> Iterator[tuple[str, Any]]:
     cls: type = type(limits)
     for item in fields(cls):
         value = getattr(limits, item.name)
-        if item.name == name and item.doc.moves is not None and item.doc.must and value is not None:
+        if item.name == name and item.doc.must and value is not None:
             up = 1 if item.doc.must in ("at most", "below") else -1  # the direction in which it loosens
             next_one = up if item.doc.must in ("below", "above") else -up
             step = 1 if isinstance(value, int) else max(abs(value), 1e-6) * LOOSER

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
+
 from weighbridge.cards.card_checks import plugin_checks
 from weighbridge.cards.words import fill
 from weighbridge.cli import brought
 from weighbridge.cli.options import as_json, print_json, tell, verb
-from weighbridge.core import Json, Measurement, Record, __version__, data_path, exists, plain, printable
+from weighbridge.core import ExitCode, Json, Measurement, Record, __version__, data_path, exists, plain, printable
 from weighbridge.core.data import FOLDERS, table
 from weighbridge.core.project import local
 from weighbridge.core.pseudonym import key_file
@@ -27,11 +29,24 @@ COMPLETIONS: Mapping[str, tuple[str, str]] = table("cli/doctor")["completions"] 
 @verb("doctor", "Show what is installed here, and what is missing.", "--json")
 @as_json
 def command(as_json: bool) -> None:
-    """Show versions, extras, the folders that are read and written, the key, CUDA, and what each lacks."""
-    found = facts()
+    """Show versions, extras, the folders that are read and written, the key, CUDA, and what each lacks.
+
+    Exit 0: all that other packages bring can be used; 1: not.
+    """
+    checks = [(*check.name.rpartition(": ")[::2], "; ".join(check.wrong)) for check in plugin_checks(brought())]
+    found, broken = facts(), {name: wrong for name, _, wrong in checks if wrong}
+    found |= {name: package for name, package, wrong in checks if not wrong}
     if as_json:
-        print_json(found)
-        return
+        print_json({**found, **broken})
+    else:
+        _tell(found)
+        if broken:
+            tell(["", click.style("cannot be used", bold=True)])
+            _tell(broken)
+    sys.exit(ExitCode.FAILED if broken else ExitCode.PASSED)
+
+
+def _tell(found: Mapping[str, Json]) -> None:
     for name, value in found.items():
         rows: dict[str, Json] = {name: printable(value) if isinstance(value, str) else value}
         if isinstance(value, dict):
@@ -45,7 +60,6 @@ def facts() -> dict[str, Json]:
     host = VERIFIERS["host", ()].measure((), {})
     measured = host.value if isinstance(host, Measurement) else None
     found: dict[str, Json] = plain(measured.value) if isinstance(measured, Record) else {"cuda": "unknown"}
-    checks = [(*check.name.rpartition(": ")[::2], check.wrong) for check in plugin_checks(brought())]
     evidence = Path("evidence")
     folders: dict[str, Json] = {}
     for name, path in {"store": local(), "evidence": evidence, "ledger": evidence / "ledger"}.items():
@@ -63,7 +77,6 @@ def facts() -> dict[str, Json]:
         "key": _key(),
         "completion": _completion(),
         **found,
-        **{name: "; ".join(wrong) or package for name, package, wrong in checks},
     }
 
 

@@ -16,7 +16,7 @@ from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell, verb
 from weighbridge.contract.checks import is_timed
-from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
+from weighbridge.contract.load import BUILTIN, builtin_names, contracts_here, load_contract
 from weighbridge.contract.strict_yaml import block
 from weighbridge.core import PluginError, SubjectKind, UsageError, data_path, fields, grouped, plain
 from weighbridge.core.limits import BOUNDS
@@ -29,13 +29,13 @@ from weighbridge.verifiers import BROUGHT, MODULES
 @verb("explain", "Explain a gate kind, a code or any word in the output.", "dtype-preservation", "no-pid")
 @click.argument("word", nargs=-1, shell_complete=complete)
 def command(word: tuple[str, ...]) -> None:
-    """Explain WORD: a gate kind, quantity, contract, code or any other word in the output.
+    """Explain WORD: a gate, gate kind, quantity, contract, code or any other word in the output.
 
     Without WORD, list every word that can be explained.
     """
     wanted = " ".join(word)
     known = list(_index())
-    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)] or [*_shipped(wanted.upper())]
+    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)] or [*_declared(wanted.upper())]
     if wanted and not found:
         names = {name.casefold(): name for _, name, _ in known}
         near = difflib.get_close_matches(wanted.casefold(), names, n=1)
@@ -189,10 +189,10 @@ def _contract(name: str) -> Iterator[str]:
     yield f"Type: weighbridge verify {name} {bound}"
 
 
-def _shipped(gate: str) -> Iterator[Iterator[str]]:
-    for name in builtin_names() if gate.startswith("GATE-") else ():
-        for one in (one for one in load_contract(f"{BUILTIN}{name}").contract.gates if one.id == gate):
-            heading = click.style(f"{gate} ({BUILTIN}{name}, {one.severity})", bold=True)
+def _declared(gate: str) -> Iterator[Iterator[str]]:
+    for loaded in contracts_here().values() if gate.startswith("GATE-") else ():
+        for one in (one for one in loaded.contract.gates if one.id == gate):
+            heading = click.style(f"{gate} ({loaded.gate_at(gate).file}, {one.severity})", bold=True)
             yield iter([heading, *_wrapped(one.title), *_wrapped(one.why), f"Type: weighbridge explain {one.kind}"])
 
 

@@ -117,7 +117,7 @@ def _checkout() -> Path:
         if exists(folder / ".git"):  # what lies around another repository is none of its
             break
     what = "there is no checkout of weighbridge here, and an installed one is not written to"
-    raise UsageError("no-checkout", what, where=str(here), remedy="type it in a clone, or copy examples/plugin")
+    raise UsageError("no-checkout", what, where=str(here), remedy="type it in a clone, or: weighbridge new plugin NAME")
 
 
 def _require_free(root: Path, module: str, card: Path) -> None:

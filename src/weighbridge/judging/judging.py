@@ -10,6 +10,7 @@ from weighbridge.clauses.kind import Evidence, Kind, Mutation, blocked
 from weighbridge.clauses.mutations import of_limits
 from weighbridge.core import GateDecl, Measured, Measurement, Outcome, Trial, TrialResult, Verdict, model, read, replace
 from weighbridge.core.errors import show_traceback
+from weighbridge.core.plugins import used
 from weighbridge.gates import KINDS
 from weighbridge.judging import requests
 from weighbridge.judging.requests import NOT_HERE, RUN_FACTS, all_requests, facts_of, facts_request, is_of_run, unmeant
@@ -145,9 +146,10 @@ def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
     """Return what a kind comes to; where its judge breaks, an ERROR."""
     try:
         return kind.judge(evidence, limits)
-    except Exception as error:  # noqa: BLE001 -- a judge that breaks is a tool fault; its text is never sealed
+    except Exception as error:  # noqa: BLE001 -- a fault of who brings the judge; its text is never sealed
         show_traceback(error)
-        return Verdict(outcome=Outcome.ERROR, code="judge-raised")
+        whose = {"kind": kind.name, "package": brought[0].package} if (brought := used("kind", (kind.name,))) else {}
+        return Verdict(outcome=Outcome.ERROR, code="judge-raised", figures=whose)
 
 
 def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Iterable[Trial]:

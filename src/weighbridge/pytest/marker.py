@@ -24,6 +24,7 @@ ROWS = "weighbridge-gates-of-tests"  # what a worker of pytest-xdist hands over
 NOT_RUN, DESELECTED = "never run", "deselected"
 WORST = (NOT_RUN, DESELECTED, "passed", "skipped", "failed", "error")  # the last: the first two give way to any other
 ELEMENTS = dict(zip(WORST, ("skipped", "skipped", "", "skipped", "failure", "error"), strict=True))
+UNREASONED = "unconditional skip"  # what pytest says for a mark without a reason
 UNBROKEN = (Outcome.PASS, Outcome.NOT_APPLICABLE)  # of a required gate
 ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
@@ -163,13 +164,19 @@ def _worse(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
 
 def _came_to(report: pytest.TestReport) -> tuple[str, str]:
     if hasattr(report, "wasxfail"):  # which has shown nothing
-        return "skipped", f"expected to fail: {report.wasxfail}"
+        return "skipped", _left_out(report, report.wasxfail.removeprefix("reason: "), "xfail")
     if report.outcome == "skipped":
-        return "skipped", str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+        why = str(report.longrepr[2]).removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
+        return "skipped", _left_out(report, why.removeprefix(UNREASONED), "skip", "skipif")
     if report.outcome == "passed":
         return "passed", ""
     crash = getattr(report.longrepr, "reprcrash", None)  # a failure, or what a plug-in will run again
     return "failed" if report.when == "call" else "error", getattr(crash, "message", "")
+
+
+def _left_out(report: pytest.TestReport, reason: str, *marks: str) -> str:
+    """Return why a test was left out or may fail: by a mark, or as it said itself when it ran."""
+    return ": ".join(filter(None, (*(f"marked {one}" for one in marks if one in report.keywords), reason)))
 
 
 def junit(gate: str, tests: Mapping[str, tuple[str, str]]) -> bytes:

@@ -89,3 +89,4 @@ LEVERS: Mapping[str, Lever] = {
     "all down": lift(None, None, -1),
     "a zigzag": zigzag,
 }
+KNOWN = f"; known: {', '.join(map(repr, LEVERS))}, and own_levers"

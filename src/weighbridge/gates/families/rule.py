@@ -20,7 +20,7 @@ from weighbridge.core import Doc, Fields, Offence, Outcome, Record, Series, Subj
 from weighbridge.figures.figure import Figure, Push
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
-from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
+from weighbridge.gates.families.levers import KNOWN, LEVERS, Lever, Moved, by_the_least
 from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Compared, Comparison, beside, reference
 from weighbridge.gates.families.run_columns import COLUMNS, FINITE, OF_STEPS, SAMPLES, ColumnGuard
 from weighbridge.quantities.runs import CorpusProgress
@@ -47,6 +47,8 @@ class BoundedFigure(abc.ABC):
 
     def limits(self, levers: Mapping[str, Callable[[Any], Moved]], place: Any, **more: tuple[Any, ...]) -> type[Any]:
         """Return the limits: the bound under its name, the options of the figure, and `more`."""
+        if not levers:
+            raise ValueError(f"{self.name} has no lever, so no trial moves its figure{KNOWN}")
         several = len(self.must) > 1
         number: Any = int if isinstance(self.bound, int) else float
         default = [None] if several else [] if self.bound is None else [self.bound]
@@ -191,6 +193,8 @@ class Rule(BoundedFigure):
 
     def kind(self) -> Kind[Any]:
         """Return the kind that this rule is."""
+        if unknown := [name for name in self.levers if name not in LEVERS]:
+            raise ValueError(f"there is no lever {unknown[0]!r}{KNOWN}")
         levers = {**{name: LEVERS[name] for name in self.levers}, **self.own_levers}
         moved = {name: _in_samples(lever, window=self.window) for name, lever in levers.items()}
         least = Doc("samples that there must be", ge=1, must="at least", moves=run_columns.ends_early)
