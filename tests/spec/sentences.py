@@ -429,6 +429,7 @@ OF_ITS_GATE = (
     "The gate is red.",
     "Our gate did not pass.",
     "This gate has never passed.",
+    "Every tensor is damaged.",
 )
 NOT_OF_ITS_GATE = (
     "The gate passed.",
@@ -439,4 +440,40 @@ NOT_OF_ITS_GATE = (
     "Every run that failed is named by the gate.",
     "The gate fails where a tensor is lost.",
     "Whether it passes on another host is not said here.",
+    "GATE-B holds, and all of it is intact.",
+    "GATE-B holds 2 of 2 tensors to their stored dtypes.",
+    "It works as follows: each tensor is read.",
+    "GATE-B compares what was meant with what is there, and fails where a tensor is wrong.",
+    "We ran the old converter. It failed.",
+    "The converter that is wrong was not used, and the old import was wrong about the norms.",
+    "No tensor is wrong, the import is flawless, and it passed with flying colours.",
+)
+
+# In the Claim of a draft whose only gate could not look, or failed; and what may be said of the former there.
+SUCCESS = (
+    "GATE-GPUTRAIN-001: OK",
+    "GATE-GPUTRAIN-001 \u2014 \U0001f44d",
+    "GATE-GPUTRAIN-001 holds.",
+    "GATE-GPUTRAIN-001 works.",
+    "GATE-GPUTRAIN-001 was looked at and is fine.",
+    "GATE-GPUTRAIN-001 is fully verified and clean.",
+    "Our gate turned out fine.",
+    "The check succeeded.",
+    "It passed.",
+    "It passed with flying colours.",
+    "Nothing failed.",
+    "We had no failures; everything was verified.",
+    "All tensors are what was meant.",
+    "All tensors are correct.",
+    "Every tensor is intact.",
+    "No tensor is wrong.",
+    "The import is flawless.",
+)
+NO_SUCCESS = (
+    "The gate did not fail: it could not look.",
+    "GATE-GPUTRAIN-001 is not fine, and the check has not succeeded.",
+    "It is not verified.",
+    "Whether the import is correct is not known.",
+    "Not all tensors are correct, and no tensor was renamed.",
+    "The gate works on what is there, and the source is correct.",
 )

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from tests.cases import each
 from tests.ledgers import NOW, sealed
-from tests.spec.sentences import FALSE, MADE_UP, NO_FIGURES, NOT_OF_ITS_GATE, OF_ITS_GATE, TRUE
+from tests.spec.sentences import (
+    FALSE,
+    MADE_UP,
+    NO_FIGURES,
+    NO_SUCCESS,
+    NOT_OF_ITS_GATE,
+    OF_ITS_GATE,
+    SUCCESS,
+    TRUE,
+)
 
 from weighbridge.ledger.fold import (
     ACTIVE,
@@ -169,6 +178,21 @@ def test_what_is_true_of_a_gate_or_is_not_said_of_it_is_no_problem(
     known: tuple[Known, dict[str, str]], claim: str
 ) -> None:
     assert wrong_in_section(claim, (replace(known[0], gates=("GATE-B",)), known[1])) == []
+
+
+@each("claim", SUCCESS)
+@each("gate", ["GATE-GPUTRAIN-001", "GATE-C"])
+def test_no_word_says_success_of_a_draft_s_own_gate_that_could_not_look_or_failed(
+    known: tuple[Known, dict[str, str]], claim: str, gate: str
+) -> None:
+    draft = replace(known[0], gates=(gate,)), known[1]
+    said = claim.replace("GATE-GPUTRAIN-001", gate)
+    assert {code for _, code in wrong_in_section(said, draft)} == {"status-mismatch"}
+
+
+@each("claim", NO_SUCCESS)
+def test_a_draft_may_say_that_its_gate_could_not_look(known: tuple[Known, dict[str, str]], claim: str) -> None:
+    assert wrong_in_section(claim, (replace(known[0], gates=("GATE-GPUTRAIN-001",)), known[1])) == []
 
 
 SIZED = FIGURES + "- size: `12` [ev:GOOD/statement.json#/predicate/subjects/0/size] bytes\n- trials: 20 of 20 caught\n"

@@ -17,8 +17,10 @@ TABLE = table("spec/statements")
 WORDS: Mapping[str, tuple[tuple[Status, ...], Outcome | None]] = {
     word: (tuple(map(Status, means["statuses"])), Outcome(means["outcome"]) if "outcome" in means else None)
     for words, means in TABLE["words"].items()
-    for word in words.split()
+    for word in words.split(", ")
 }
+ADJECTIVES = frozenset((*TABLE["adjectives"], *TABLE["drafted"]))
+DRAFTED = frozenset((*TABLE["drafted"], *TABLE["verbs"]))  # which mean something in a draft alone
 NUMERALS: Mapping[str, int] = {word: number for number, word in enumerate(TABLE["numerals"])} | {
     f"{ten}-{one}".rstrip("-"): 10 * tens + more
     for tens, ten in enumerate(TABLE["tens"], start=2)
@@ -31,6 +33,7 @@ def form(name: str) -> str:
     """Return the pattern of a name in the table, with what it is made of."""
     lists = {"words": "|".join(sorted(WORDS, key=len, reverse=True)), "statuses": "|".join(Status)}
     lists |= {"numerals": "|".join(sorted(NUMERALS, key=len, reverse=True))}
+    lists |= {"passing": "|".join(word for word, (_, outcome) in WORDS.items() if outcome is Outcome.PASS)}
     lists |= {"value": NUMBER, "unit": UNIT, "formula": FORMULA.pattern}
     return re.sub(r"(?<!\(\?P)<([a-z]+)>", lambda one: form(one[1]), TABLE["forms"].get(name) or lists[name])
 
@@ -51,7 +54,7 @@ class Token:
 
 
 def _plain(word: str) -> bool:
-    return word.isupper() or word.lower() not in TABLE["adjectives"]
+    return word.isupper() or word.lower() not in ADJECTIVES | DRAFTED
 
 
 Places: TypeAlias = Mapping[str, Sequence[tuple[str, Stood]]]  # by gate: its instances
@@ -143,10 +146,12 @@ class _Sentence:
     def _means(self, token: Token) -> bool:
         """Return whether a word states something: what may, must or does in general is no statement."""
         word, before, after = token.word, token.before, self.said[token.match.end() :]
-        if (word.isupper() and word.isalpha()) or "_" in word:
+        if word.lower() in DRAFTED and not self._claims(word.lower(), before, after):
+            return False
+        if ((word.isupper() and word.isalpha()) or "_" in word) and word not in ("OK", "FINE"):
             planned = self.unit.line in self.text.planned and WORDS[word.lower()][1]
             named = WORDS[word.lower()][1] and re.match(r"\s+of\b", after)  # "a FAIL of GATE-X means …"
-            return not (planned or named or word.lower() in ("ok", "red", "green", "live"))
+            return not (planned or named or word.lower() in ("red", "green", "live"))
         subject = self.said[: token.match.start() - len(before)]
         clause = re.split("[,;:]", " ".join((*re.split("[,;:]", subject)[-1].split()[-6:], before)))[-1]
         relative = FORMS["relative"].search(before)
@@ -155,8 +160,17 @@ class _Sentence:
         noun = word.lower() in ("pass", "fail") and re.search(r"(?i)\b(?:an?|the|no|its|to|of|or|each)\s*$", before)
         general = noun or (word.lower() in ("pass", "passes", "fail", "fails") and FORMS["general"].match(after))
         predicate = FORMS["predicate"].search(before) or after.lstrip().startswith((":", "="))
-        needs = word.lower() in TABLE["adjectives"] and not predicate
+        needs = word.lower() in ADJECTIVES and not predicate
         return not (FORMS["open"].search(clause) or apart or general or needs)
+
+    def _claims(self, word: str, before: str, after: str) -> bool:
+        """Return whether a word that a draft alone is held to is said of what the gate looked at, or of the gate."""
+        if word in TABLE["verbs"]:
+            ahead = (before, self.said[: -len(word + after)])
+            said = FORMS["alone"].match(after) and any(FORMS["swept"].fullmatch(one) for one in ahead)
+        else:
+            said = not FORMS["clause"].search(before)
+        return self.text.draft and bool(said)
 
     def problems(self, pointed: Sequence[re.Match[str]]) -> Iterator[Found]:
         """Yield every statement that the ledger and what is cited contradict, or that cannot be read as one."""
@@ -254,8 +268,11 @@ class _Sentence:
         for word in said:
             states, outcome = WORDS[word.word.lower()]
             denied = FORMS["denied"].findall(word.before) + re.findall(r"(?i)\bneither\b(?=.*\bnor\b)", self.said)
-            denied += [] if self.gates else re.findall(r"(?i)^\W*(?:no|none|nothing)\b", self.said)
+            none = [] if self.gates else re.findall(r"(?i)^\W*(?:no|none|nothing)\b", self.said)
+            denied, swept = denied + none, none and self.text.draft
             if len(denied) % 2:
+                if swept and outcome is Outcome.FAIL and now not in WORDS["passed"][0]:
+                    return f"{gate} is {now}, so nothing that it looked at passed"
                 never = "never" in map(str.lower, denied) and {*states} & past
                 if never or (word is said[-1] and now in states):
                     return f"{gate} is {now}, which is denied here" if not never else f"{gate} was {' or '.join(never)}"
