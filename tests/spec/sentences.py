@@ -231,6 +231,10 @@ FALSE = (
     "2 ms [ev:GOOD#/findings/0/counted]",
     "2/3 [ev:GOOD#/findings/0/counted]",
     "2e3 [ev:GOOD#/findings/0/counted]",
+    "8 gates of 8 are DISCHARGED.",
+    "GATE-GPUTRAIN-002/001 are DISCHARGED.",
+    "GATE-GPUTRAIN-001..002 are DISCHARGED.",
+    "Two gates are DISCHARGED and are PARTIAL.",
     "12 tokens/s [ev:GOOD/statement.json#/predicate/subjects/0/size]",
     "12 [ev:GOOD/statement.json#/predicate/subjects/0/size] tokens per second",
 )
@@ -336,6 +340,7 @@ TRUE = (
     "Every gate is judged twice, and no gate reads a file.",
     "GATE-GPUTRAIN-002 is DISCHARGED; GATE-GPUTRAIN-001 is not.",
     "Two gates are discharged, one is retired and one has regressed.",
+    "One gate of eight is PARTIAL, and GATE-GPUTRAIN-001..002 are about time.",
     "We pass 3 arguments, 2 of them by name, and read the red channel.",
 )  # fmt: skip
 
@@ -476,4 +481,26 @@ NO_SUCCESS = (
     "Whether the import is correct is not known.",
     "Not all tensors are correct, and no tensor was renamed.",
     "The gate works on what is there, and the source is correct.",
+)
+
+# In a draft about GATE-D, which is DISCHARGED, of a contract of that and of GATE-B, which is ACTIVE.
+OF_OTHERS = (
+    "All gates passed and are discharged.",
+    "Every gate of the contract is discharged.",
+    "The whole contract is DISCHARGED.",
+    "Contract c is discharged.",
+    "The other gate is DISCHARGED, too.",
+    "The second gate is DISCHARGED as well.",
+    "The contract's gates have been discharged.",
+    "GATE-D and its neighbour are DISCHARGED.",
+    "GATE-D, like every other gate, is DISCHARGED.",
+)
+NOT_OF_OTHERS = (
+    "All gates passed.",
+    "One gate of two is DISCHARGED.",
+    "The other gate is ACTIVE.",
+    "Every gate of the contract passed.",
+    "Not every gate of the contract is discharged.",
+    "The contract is not discharged as a whole.",
+    "The other gate is about time, and the contract has two gates.",
 )

@@ -15,7 +15,9 @@ from tests.spec.sentences import (
     NO_FIGURES,
     NO_SUCCESS,
     NOT_OF_ITS_GATE,
+    NOT_OF_OTHERS,
     OF_ITS_GATE,
+    OF_OTHERS,
     SUCCESS,
     TRUE,
 )
@@ -193,6 +195,15 @@ def test_no_word_says_success_of_a_draft_s_own_gate_that_could_not_look_or_faile
 @each("claim", NO_SUCCESS)
 def test_a_draft_may_say_that_its_gate_could_not_look(known: tuple[Known, dict[str, str]], claim: str) -> None:
     assert wrong_in_section(claim, (replace(known[0], gates=("GATE-GPUTRAIN-001",)), known[1])) == []
+
+
+@each("claim, true", [*((one, False) for one in OF_OTHERS), *((one, True) for one in NOT_OF_OTHERS)])
+def test_a_draft_speaks_of_the_other_gates_and_of_its_whole_contract_as_the_ledger_does(
+    known: tuple[Known, dict[str, str]], claim: str, true: bool
+) -> None:
+    stood = {place: one for place, one in STOOD.items() if place.gate in ("GATE-B", "GATE-D")}
+    draft = replace(known[0], gates=("GATE-D",), stood=stood), known[1]
+    assert (wrong_in_section(claim, draft) == []) is true
 
 
 SIZED = FIGURES + "- size: `12` [ev:GOOD/statement.json#/predicate/subjects/0/size] bytes\n- trials: 20 of 20 caught\n"

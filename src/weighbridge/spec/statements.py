@@ -68,7 +68,7 @@ def statements(text: Text) -> Iterator[Found]:
     drafted = [*TOKEN.finditer(" ".join(text.known.gates))]
     columns: list[str] = []
     for unit in text.units:
-        said = _said(unit)
+        said = _said(unit) if text.known.frozen else _spelled(text, _said(unit))
         if known:  # GATE_A and Gate A are GATE-A
             said = re.sub(rf"(?i)\b(?:{known})\b", lambda one: re.sub("[_ ]", "-", one[0]), said)
         named = [match for match in TOKEN.finditer(said) if _is_gate(match, places, families)]
@@ -99,6 +99,21 @@ def _said(unit: Unit) -> str:
     text = re.sub(quoted, lambda part: part[0] if re.search(GATE, part[0]) else "", text)
     text = re.sub(r"\]\([^()\s]{0,500}\)", "]", folded(text))
     return re.sub(r"[*`~\\]|(?<![A-Za-z])_|_(?![A-Za-z])", "", text)
+
+
+def _spelled(text: Text, said: str) -> str:
+    """Return a sentence with the ids of gates that it points at; in a draft the others, or those of its contract."""
+    said = FORMS["range"].sub(r"\g<stem>\g<from>, \g<stem>\g<to>", FORMS["parted"].sub(r"\1 of \2 gates", said))
+    named = {*re.findall(rf"\b{GATE}\b", said)} or {*text.known.gates}
+    ours = {place.contract for place in text.known.stood if place.gate in text.known.gates}
+    standing = {place: one for place, one in text.known.stood.items() if one.standing.status is not RETIRED}
+
+    def ids(match: re.Match[str]) -> str:
+        contracts = {place.contract for place in standing if place.contract == match["contract"]} or ours
+        gates = (place.gate for place in standing if place.contract in contracts and not match["denied"])
+        return ", ".join(dict.fromkeys(gate for gate in gates if match["whole"] or gate not in named)) or match[0]
+
+    return FORMS["elsewhere"].sub(ids, said) if text.draft else said
 
 
 def outcomes(unit: Unit, *, by_status: bool) -> set[Outcome]:
@@ -175,8 +190,9 @@ class _Sentence:
     def problems(self, pointed: Sequence[re.Match[str]]) -> Iterator[Found]:
         """Yield every statement that the ledger and what is cited contradict, or that cannot be read as one."""
         gates, said, last = list[re.Match[str]](), list[Token](), list[Token]()
-        numbers, idle = list[Token](), list[Token]()
+        numbers, idle, counted = list[Token](), list[Token](), list[Token]()
         for token in self.tokens:
+            counted = counted if FORMS["joined"].fullmatch(token.before) and not self.text.known.frozen else []
             if token.match["gate"]:
                 if gates and said:
                     yield from self._of(gates, said)
@@ -185,9 +201,9 @@ class _Sentence:
                 numbers = [one for one in numbers if one.match["noun"] and not one.match["quantity"]]
             elif not token.word:
                 numbers.append(token)
-            elif mine := [one for one in numbers if self._counts(one, token)]:
+            elif mine := [one for one in numbers if self._counts(one, token)] or counted:
                 yield from self._counted(mine, token)
-                numbers, idle = [], []
+                numbers, idle, counted = [], [], mine
             else:
                 said.append(token)
                 idle += [] if gates else [token]
