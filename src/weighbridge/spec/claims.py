@@ -223,9 +223,10 @@ def _uncited(text: Text) -> Iterator[Found]:
                 or _is_figure(match, numbers, known, text)
             )
             over = bool(numbers) and Decimal(numbers[0]) > Decimal(numbers[-1])
-            if (over or not sound) and (match["unit"] or match["attached"] or not table):
+            asked = table and not (match["of"] and unit.line in text.decided)
+            if (over or not sound) and (match["unit"] or match["attached"] or not asked):
                 why = "more than its whole" if over else "neither cited nor a figure"
-                warning = table or (text.known.frozen and not numbers)  # its day knew fewer words
+                warning = asked or (text.known.frozen and not numbers)  # its day knew fewer words
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=warning)
 
 
@@ -273,6 +274,8 @@ def undecided(text: Text) -> Iterator[Found]:
     """Check the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
     hypotheses, experiments = tables(text.text, text.first_line)
     text.planned |= experiments.keys()
+    text.decided |= {one.line for one in hypotheses if one.state != OPEN and not text.known.frozen}
+    evidence = r"\[ev:[^\]]*#/|\bA-\d" if text.known.strict and not text.known.frozen else r"\[ev:|A-"
     planned = {name for name, measure, yes, no in experiments.values() if measure and yes and no and yes != no}
     for one in hypotheses:
         text.counted["hypotheses"] += 1
@@ -282,8 +285,8 @@ def undecided(text: Text) -> Iterator[Found]:
         elif one.state == OPEN and one.name not in planned:
             what = f"{one.name} is OPEN, and no experiment says which values would confirm and which refute it"
             yield text.found(one.line, "hypothesis", what, "write it under Next experiment before it runs")
-        elif one.state != OPEN and "[ev:" not in one.evidence and "A-" not in one.evidence:
-            what = f"{one.name} is {one.state} without evidence"
+        elif one.state != OPEN and not re.search(evidence, one.evidence):
+            what = f"{one.name} is {one.state} without {'a figure of its ' if '[ev:' in one.evidence else ''}evidence"
             yield text.found(one.line, "hypothesis", what, "cite it: [ev:ID12#/POINTER]")
 
 
