@@ -379,6 +379,8 @@ MADE_UP = (
     "It has 20 active experts.",
     "19 of 20 faults were caught.",
     "20 of 20 faults were not caught.",
+    "20 of 20 planted faults were never caught.",
+    "We saw Perplexity 7.31.",
     "Perplexity 2 before and after.",
     "Perplexity 2 today.",
     "The perplexity was 2 throughout.",
@@ -422,6 +424,11 @@ NO_FIGURES = (
     "The third quarter was the slowest, and both halves of the run were read.",
     "It is about CO₂ and x₁₀.",
     "1. First the source is read.\n2. Then the import.",
+    "20 of 20 planted faults were caught, and all 20 planted faults were caught.",
+    "At 17:00 on 2026-12-01 and at 10:30, see #42 and PR 57.",
+    "It holds for Llama 3.1 and Llama 2, as IEEE 754 and Section 3.2 of the paper say, 24/7.",
+    "Llama 3.1 was read, and so was Olmo 2.",
+    "```\nweighbridge verify x.yaml --steps 30\n```",
 )  # fmt: skip
 
 # In the Claim of a draft whose gate, the only one, passed over 2 tensors; and what may be said there.

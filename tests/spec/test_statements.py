@@ -248,6 +248,40 @@ def test_a_count_and_a_whole_are_those_of_one_finding(
     assert ((6, "uncited") in wrong_in_section(f"It kept {said} tensors.", draft, figures=figures)) is wrong
 
 
+@each(
+    "said, wrong",
+    [
+        ("16 of 21 tensors are not what was meant.", False),
+        ("16 tensors are broken.", False),
+        ("16 of 21 tensors are what was meant.", True),
+        ("16 of 21 tensors are not broken.", True),
+        ("16 tensors are fine.", True),
+        ("5 of 21 tensors are what was meant.", False),
+        ("15 of 21 tensors are not what was meant.", True),
+    ],
+)
+def test_those_that_did_not_pass_are_what_the_count_leaves_of_its_whole(
+    known: tuple[Known, dict[str, str]], said: str, wrong: bool
+) -> None:
+    figures = "### Figures\n\n- `5` [ev:GOOD#/findings/0/counted] of `21` [ev:GOOD#/findings/0/of]\n"
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    assert ((6, "uncited") in wrong_in_section(said, draft, figures=figures)) is wrong
+
+
+def test_the_whole_of_a_cited_count_is_that_of_its_finding(known: tuple[Known, dict[str, str]]) -> None:
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    cited = "[ev:GOOD#/findings/0/counted]"
+    assert wrong_in_section(f"2 of 2 tensors agree {cited}.", draft, figures="") == []
+    assert wrong_in_section(f"3 of 2 tensors agree {cited}.", draft, figures="") == [(6, "uncited")]
+
+
+def test_a_size_in_another_unit_is_told_as_it_was_measured(known: tuple[Known, dict[str, str]]) -> None:
+    size = "[ev:GOOD/statement.json#/predicate/subjects/0/size]"
+    told = {one.code: one for one in looked(f"The file has 0.01 kB {size}.\n", known).problems}
+    assert told["number-mismatch"].what.startswith("says 0.01, the evidence 12")
+    assert told["unit-mismatch"].remedy == "write 12 bytes"
+
+
 def test_more_than_the_whole_is_a_problem_though_both_are_figures(known: tuple[Known, dict[str, str]]) -> None:
     more = "It kept 7 [=log2 128] of 2.\nSo 7 of 2 tensors."
     assert (7, "uncited") in wrong_in_section(more, known)

@@ -16,7 +16,7 @@ from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
-from weighbridge.spec.citations import NUMBER, Bundles, Citation, agrees, citations, computed, resolve
+from weighbridge.spec.citations import NUMBER, Bundles, Citation, agrees, citations, computed, printed, resolve
 from weighbridge.spec.drafting import HEADS, TABLES, WRITTEN
 from weighbridge.spec.reading import Known, Looked, Text, Unit, folded, found, units_of
 from weighbridge.spec.statements import FORMS, GATE, NUMERALS, form, outcomes, statements
@@ -109,7 +109,8 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
     if other or count or (plain and wanted != "%" and more):
         has = one.unit or (more and more[0].strip())
         what = f"{one.text} has {f'the unit {has}' if has else 'no unit'}; it was measured in {wanted or 'none'}"
-        yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}".rstrip())
+        measured = one.text if agrees(one.text, value) else printed(value)  # 232.4 kB are not 232.4 bytes
+        yield text.found(unit.line, "unit-mismatch", what, f"write {measured} {wanted}".rstrip())
 
 
 def _whole(text: Text, unit: Unit, bundle: Bundle, *, alone: bool) -> Iterator[Found]:
@@ -201,17 +202,15 @@ def _uncited(text: Text) -> Iterator[Found]:
     remedy = "cite where it was measured: [ev:ID12#/POINTER]"
     drafted = WRITTEN if text.known.gates else ()  # whose lines follow from the bundles
     cites = [one for unit in text.units for one in citations(unit.text)]
-    known = {(one.text.replace(",", ""), one.unit, (one.pointer or "").endswith(COUNTS) * "counts") for one in cites}
-    at = {(one.id, one.pointer): one.text.replace(",", "") for one in cites if one.pointer}
-    wholes = {(id_, of[: -len("of")] + "counted"): whole for (id_, of), whole in at.items() if of.endswith("/of")}
-    known |= {(f"{at[key]}/{whole}", "", "counts") for key, whole in wholes.items() if key in at}
+    known = {*_known(text, cites)}
     for pair in (pair for unit in text.units if unit.head in drafted for pair in FORMS["tried"].findall(unit.text)):
         known |= {(pair[0], "", "caught"), ("/".join(pair), "", "caught")}
     ofgates = FORMS["ofwords" if text.known.frozen else "ofgates"]
     mine = (one for one in (*text.units, *text.fenced) if one.head not in drafted and one.line not in text.planned)
     for unit in mine:
         found, table = citations(unit.text), unit.head in TABLES  # of what is asked, which is no claim
-        named = (one.span() for name in HOLDING for one in FORMS[name].finditer(unit.text))
+        shown = unit.text + "`" * bool(unit.kind)  # a line of a fence is code, too
+        named = (one.span() for name in HOLDING for one in FORMS[name].finditer(shown))
         within = {at for span in (*(one.span for one in found), *named) for at in range(*span)}
         for match in FORMS["bare"].finditer(unit.text):
             said = [one.lower() for one in (match["number"], match["of"]) if one]
@@ -230,11 +229,31 @@ def _uncited(text: Text) -> Iterator[Found]:
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=warning)
 
 
+def _known(text: Text, cites: Sequence[Citation]) -> Iterator[tuple[str, str, str]]:
+    """Yield each figure of a section with its unit and the form that it stands in: a count is one of its whole."""
+    at = {(one.id, one.pointer): one.text.replace(",", "") for one in cites}
+    for one in cites:
+        counts, figure = (one.pointer or "").endswith(COUNTS), at[one.id, one.pointer]
+        yield one.text.replace(",", ""), one.unit, counts * "counts"
+        if counts and one.pointer and one.pointer.endswith("/counted"):
+            of = f"{one.pointer.rpartition('/')[0]}/of"
+            whole = at.get((one.id, of)) or _value(text, one.id, of)
+            yield f"{figure}/{whole}", "", "counts"
+            if figure.isdigit() and whole.isdigit() and (missed := int(whole) - int(figure)) > 0:
+                yield from ((f"{missed}", "", "missed"), (f"{missed}/{whole}", "", "missed"))
+
+
+def _value(text: Text, id_: str, pointer: str) -> str:
+    with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is reported where it is cited
+        return str(resolve(text.known.bundles.get(id_), Citation(text="", id=id_, pointer=pointer)))
+    return ""
+
+
 def _is_figure(match: re.Match[str], numbers: Sequence[str], known: set[tuple[str, str, str]], text: Text) -> bool:
     """Return whether numbers are figures of the section, in their unit; those of counts only where they count."""
     (start, end), of = match.span(), match["unit"] or match["attached"]
     near = f"{match.string[max(start - 8, 0) : start]}\0{match.string[end : end + 60]}"
-    beside = {"", *(name for name in ("counts", "caught") if FORMS[name].search(near))}
+    beside = {"", *(name for name in ("counts", "caught", "missed") if FORMS[name].search(near))}
     beside |= {"counts"} if match["of"] or text.known.frozen else set()
     figures = {number for number, its, form in known if of in (None, its) and form in beside}
     both = bool(match["of"]) and not text.known.frozen  # two counts make no count of one by the other
