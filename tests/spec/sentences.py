@@ -403,6 +403,15 @@ MADE_UP = (
     "It took in 2000 s what others need.",
     "It is in 2012 of 2048 rows.",
     "What is the loss? 7. It is good.",
+    "On page 97 % of tensors agree.",
+    "See page 4000 tokens per second.",
+    "--tensors 99 were compared.",
+    "The model v21.99.1 is 99.9.1 times better.",
+    "XXI tensors were compared, and MMXXVI faults were planted.",
+    "\uff54\uff57\uff45\uff4e\uff54\uff59 tensors were kept.",
+    "9\u200b9 tensors were kept.",
+    "A score of models was converted.",
+    "It was a gross of models.",
     "The loss fell to\n7. It is good.",
 )
 NO_FIGURES = (
@@ -427,6 +436,7 @@ NO_FIGURES = (
     "20 of 20 planted faults were caught, and all 20 planted faults were caught.",
     "At 17:00 on 2026-12-01 and at 10:30, see #42 and PR 57.",
     "It holds for Llama 3.1 and Llama 2, as IEEE 754 and Section 3.2 of the paper say, 24/7.",
+    "World War II was not the topic, nor is the score of the models, and a score of the models is none.",
     "Llama 3.1 was read, and so was Olmo 2.",
     "```\nweighbridge verify x.yaml --steps 30\n```",
 )  # fmt: skip

@@ -208,17 +208,18 @@ def _uncited(text: Text) -> Iterator[Found]:
     ofgates = FORMS["ofwords" if text.known.frozen else "ofgates"]
     mine = (one for one in (*text.units, *text.fenced) if one.head not in drafted and one.line not in text.planned)
     for unit in mine:
-        found, table = citations(unit.text), unit.head in TABLES  # of what is asked, which is no claim
-        shown = unit.text + "`" * bool(unit.kind)  # a line of a fence is code, too
+        shown = unit.text if text.known.frozen else folded(unit.text)
+        shown += "`" * bool(unit.kind)  # a line of a fence is code, too
+        found, table = citations(shown), unit.head in TABLES  # of what is asked, which is no claim
         named = (one.span() for name in HOLDING for one in FORMS[name].finditer(shown))
         within = {at for span in (*(one.span for one in found), *named) for at in range(*span)}
-        for match in FORMS["bare"].finditer(unit.text):
+        for match in FORMS["bare"].finditer(shown):
             said = [one.lower() for one in (match["number"], match["of"]) if one]
             numbers = [str(NUMERALS.get(one, one.replace(",", ""))) for one in said]
             sound = (
                 match.start() in within
                 or any(match[0] in (one.pointer or "") for one in found)  # `7 of 7 bits`
-                or ofgates.match(unit.text, match.end())  # the ledger knows
+                or ofgates.match(shown, match.end())  # the ledger knows
                 or _is_figure(match, numbers, known, text)
             )
             over = bool(numbers) and Decimal(numbers[0]) > Decimal(numbers[-1])
