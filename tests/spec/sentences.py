@@ -379,6 +379,7 @@ MADE_UP = (
     "It has 20 active experts.",
     "19 of 20 faults were caught.",
     "20 of 20 faults were not caught.",
+    "It kept 2 of 2 stored tensors, 2 of the tensors of 1 model, and all 2 agree.",
     "20 of 20 planted faults were never caught.",
     "We saw Perplexity 7.31.",
     "Perplexity 2 before and after.",
@@ -386,6 +387,12 @@ MADE_UP = (
     "The perplexity was 2 throughout.",
     "The perplexity is 2.",
     "Loss 2 at the end.",
+    # A count of tensors is none of another thing.
+    "2 of 2 fields agree.",
+    "2 of 2 models were converted this way.",
+    "All 2 stored fields agree.",
+    "`2` of `2` files were read.",
+    "2 elements differ.",
     # Shares and multiples, and signs that are numbers.
     "The error shrank by half.",
     "Two-thirds of the tensors pass.",

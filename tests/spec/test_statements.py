@@ -275,6 +275,13 @@ def test_the_whole_of_a_cited_count_is_that_of_its_finding(known: tuple[Known, d
     assert wrong_in_section(f"3 of 2 tensors agree {cited}.", draft, figures="") == [(6, "uncited")]
 
 
+def test_a_figure_of_elements_is_no_count_of_tensors(known: tuple[Known, dict[str, str]]) -> None:
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    figures = "### Figures\n\n- elements: `115008` [ev:GOOD#/findings/0/figures/elements]\n"
+    assert (6, "uncited") in wrong_in_section("115008 tensors are equal.", draft, figures=figures)
+    assert (6, "uncited") not in wrong_in_section("115008 elements are equal.", draft, figures=figures)
+
+
 def test_a_size_in_another_unit_is_told_as_it_was_measured(known: tuple[Known, dict[str, str]]) -> None:
     size = "[ev:GOOD/statement.json#/predicate/subjects/0/size]"
     told = {one.code: one for one in looked(f"The file has 0.01 kB {size}.\n", known).problems}

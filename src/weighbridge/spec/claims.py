@@ -24,6 +24,7 @@ from weighbridge.spec.tally import block
 
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
 Wrong: TypeAlias = Iterator[tuple[str, str]]  # what is wrong, and the remedy
+Figure: TypeAlias = tuple[str, str, str, str]
 COUNTS = ("/counted", "/of")  # where pointers to counts end
 HOLDING = ("logarithm", "inverse", "sum", "held")  # forms of what holds its numbers itself, or names something
 OPEN = "OPEN"
@@ -204,7 +205,7 @@ def _uncited(text: Text) -> Iterator[Found]:
     cites = [one for unit in text.units for one in citations(unit.text)]
     known = {*_known(text, cites)}
     for pair in (pair for unit in text.units if unit.head in drafted for pair in FORMS["tried"].findall(unit.text)):
-        known |= {(pair[0], "", "caught"), ("/".join(pair), "", "caught")}
+        known |= {(pair[0], "", "caught", ""), ("/".join(pair), "", "caught", "")}
     ofgates = FORMS["ofwords" if text.known.frozen else "ofgates"]
     mine = (one for one in (*text.units, *text.fenced) if one.head not in drafted and one.line not in text.planned)
     for unit in mine:
@@ -230,33 +231,44 @@ def _uncited(text: Text) -> Iterator[Found]:
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=warning)
 
 
-def _known(text: Text, cites: Sequence[Citation]) -> Iterator[tuple[str, str, str]]:
-    """Yield each figure of a section with its unit and the form that it stands in: a count is one of its whole."""
+def _known(text: Text, cites: Sequence[Citation]) -> Iterator[Figure]:
+    """Yield each figure of a section with its unit, the form that it stands in, and what it counts where that is told.
+
+    A count is one of its whole, and of what its finding measured.
+    """
     at = {(one.id, one.pointer): one.text.replace(",", "") for one in cites}
     for one in cites:
-        counts, figure = (one.pointer or "").endswith(COUNTS), at[one.id, one.pointer]
-        yield one.text.replace(",", ""), one.unit, counts * "counts"
-        if counts and one.pointer and one.pointer.endswith("/counted"):
-            of = f"{one.pointer.rpartition('/')[0]}/of"
-            whole = at.get((one.id, of)) or _value(text, one.id, of)
-            yield f"{figure}/{whole}", "", "counts"
+        figure, pointer = at[one.id, one.pointer], one.pointer or ""
+        whole, unit = _counted(text, one)
+        name = unit if pointer.endswith(COUNTS) else pointer.removesuffix("/value").rpartition("/")[2]
+        thing = name if FORMS["things"].fullmatch(name) else ""
+        yield one.text.replace(",", ""), one.unit, pointer.endswith(COUNTS) * "counts", thing
+        if pointer.endswith("/counted"):
+            whole = at.get((one.id, f"{pointer.removesuffix('counted')}of"), whole)
+            yield f"{figure}/{whole}", "", "counts", thing
             if figure.isdigit() and whole.isdigit() and (missed := int(whole) - int(figure)) > 0:
-                yield from ((f"{missed}", "", "missed"), (f"{missed}/{whole}", "", "missed"))
+                yield from ((said, "", "missed", thing) for said in (f"{missed}", f"{missed}/{whole}"))
 
 
-def _value(text: Text, id_: str, pointer: str) -> str:
-    with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is reported where it is cited
-        return str(resolve(text.known.bundles.get(id_), Citation(text="", id=id_, pointer=pointer)))
-    return ""
+def _counted(text: Text, one: Citation) -> tuple[str, str]:
+    """Return of how many a finding counted whose count is cited, and what it counted."""
+    index = re.fullmatch(r"/findings/(\d{1,9})/(?:counted|of)", one.pointer or "")
+    with contextlib.suppress(WeighbridgeError, IndexError):  # what cannot be read is reported where it is cited
+        verdict = text.known.bundles.get(one.id).findings[int(index[1])].verdict if index else None
+        return (str(verdict.of), verdict.unit) if verdict else ("", "")
+    return "", ""
 
 
-def _is_figure(match: re.Match[str], numbers: Sequence[str], known: set[tuple[str, str, str]], text: Text) -> bool:
+def _is_figure(match: re.Match[str], numbers: Sequence[str], known: set[Figure], text: Text) -> bool:
     """Return whether numbers are figures of the section, in their unit; those of counts only where they count."""
     (start, end), of = match.span(), match["unit"] or match["attached"]
     near = f"{match.string[max(start - 8, 0) : start]}\0{match.string[end : end + 60]}"
     beside = {"", *(name for name in ("counts", "caught", "missed") if FORMS[name].search(near))}
     beside |= {"counts"} if match["of"] or text.known.frozen else set()
-    figures = {number for number, its, form in known if of in (None, its) and form in beside}
+    noun = None if text.known.frozen else FORMS["counted"].match(match.string, end)
+    things = ("", noun["thing"].lower()) if noun else ()
+    mine = [one for one in known if of in (None, one[1]) and one[2] in beside]
+    figures = {number for number, _, _, thing in mine if not noun or thing in things}
     both = bool(match["of"]) and not text.known.frozen  # two counts make no count of one by the other
     sound = "/".join(numbers) in figures if both else figures.issuperset(numbers)
     return bool(numbers) and not match["times"] and sound
