@@ -333,8 +333,8 @@ def test_two_branches_that_land_the_same_number_are_distinguished_by_renaming_on
     for name in ("b", "a"):
         git(kept.folder, "checkout", "-q", "-b", name, "main")
         draft = kept.draft(name, gate="GATE-GPUTRAIN-004", bundle=kept.timed)
-        rows = f"{HYPOTHESES}| H1 | it is {name} | REFUTED | [ev:{kept.timed}] |"  # each branch has an H1 of its own
-        draft.write_text(draft.read_text().replace(HYPOTHESES.rstrip(), rows))
+        row = f"| H1 | it is {name} | REFUTED | {MEDIAN.format(kept.timed)} |"  # each branch has an H1 of its own
+        draft.write_text(draft.read_text().replace(HYPOTHESES.rstrip(), HYPOTHESES + row))
         assert kept.land(draft).code == 0
         git(kept.folder, "add", "spec/amendments/*.md")
         git(kept.folder, "commit", "-qm", name)
@@ -974,6 +974,7 @@ def test_front_matter_that_says_what_cannot_be_is_refused(kept: Kept, before: st
 
 
 HYPOTHESES = "| id | hypothesis | state | evidence |\n|---|---|---|---|\n"
+MEDIAN = "`264.74` ms [ev:{}#/findings/0/measured]"
 NEXT = "\n| decides | measure | confirmed by | refuted by |\n|---|---|---|---|\n"
 
 
@@ -1004,6 +1005,26 @@ def asked(kept: Kept, name: str, rows: str, experiment: str = "", *more: object,
     text = text.replace(f"{HYPOTHESES}", f"{HYPOTHESES}{rows}\n").replace(f"{NEXT[1:]}", f"{NEXT[1:]}{experiment}\n")
     draft.write_text(text)
     return kept.land(draft)
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ("| H1 | The earth is flat | CONFIRMED | [ev:{}] |", "hypothesis"),
+        ("| H1 | It is in 99 of 99 models | CONFIRMED | `1` [ev:{}#/findings/0/counted] |", "uncited"),
+    ],
+)
+def test_a_draft_decides_a_hypothesis_by_a_figure_and_its_counts_are_held(kept: Kept, row: str, code: str) -> None:
+    refused = asked(kept, "a", row.format(kept.imported))
+    assert (refused.code, codes(refused)) == (1, [code]), refused.out
+
+
+def test_a_section_has_its_claim(kept: Kept) -> None:
+    draft = kept.draft()
+    draft.write_text(draft.read_text().replace("### Claim", "### My notes"))
+    refused = kept.land(draft)
+    assert (refused.code, codes(refused)) == (1, ["unfilled"])
+    assert "has no heading ### Claim" in refused.out
 
 
 @pytest.mark.slow

@@ -231,6 +231,10 @@ FALSE = (
     "2 ms [ev:GOOD#/findings/0/counted]",
     "2/3 [ev:GOOD#/findings/0/counted]",
     "2e3 [ev:GOOD#/findings/0/counted]",
+    "8 gates of 8 are DISCHARGED.",
+    "GATE-GPUTRAIN-002/001 are DISCHARGED.",
+    "GATE-GPUTRAIN-001..002 are DISCHARGED.",
+    "Two gates are DISCHARGED and are PARTIAL.",
     "12 tokens/s [ev:GOOD/statement.json#/predicate/subjects/0/size]",
     "12 [ev:GOOD/statement.json#/predicate/subjects/0/size] tokens per second",
 )
@@ -336,6 +340,7 @@ TRUE = (
     "Every gate is judged twice, and no gate reads a file.",
     "GATE-GPUTRAIN-002 is DISCHARGED; GATE-GPUTRAIN-001 is not.",
     "Two gates are discharged, one is retired and one has regressed.",
+    "One gate of eight is PARTIAL, and GATE-GPUTRAIN-001..002 are about time.",
     "We pass 3 arguments, 2 of them by name, and read the red channel.",
 )  # fmt: skip
 
@@ -374,11 +379,20 @@ MADE_UP = (
     "It has 20 active experts.",
     "19 of 20 faults were caught.",
     "20 of 20 faults were not caught.",
+    "It kept 2 of 2 stored tensors, 2 of the tensors of 1 model, and all 2 agree.",
+    "20 of 20 planted faults were never caught.",
+    "We saw Perplexity 7.31.",
     "Perplexity 2 before and after.",
     "Perplexity 2 today.",
     "The perplexity was 2 throughout.",
     "The perplexity is 2.",
     "Loss 2 at the end.",
+    # A count of tensors is none of another thing.
+    "2 of 2 fields agree.",
+    "2 of 2 models were converted this way.",
+    "All 2 stored fields agree.",
+    "`2` of `2` files were read.",
+    "2 elements differ.",
     # Shares and multiples, and signs that are numbers.
     "The error shrank by half.",
     "Two-thirds of the tensors pass.",
@@ -396,6 +410,15 @@ MADE_UP = (
     "It took in 2000 s what others need.",
     "It is in 2012 of 2048 rows.",
     "What is the loss? 7. It is good.",
+    "On page 97 % of tensors agree.",
+    "See page 4000 tokens per second.",
+    "--tensors 99 were compared.",
+    "The model v21.99.1 is 99.9.1 times better.",
+    "XXI tensors were compared, and MMXXVI faults were planted.",
+    "\uff54\uff57\uff45\uff4e\uff54\uff59 tensors were kept.",
+    "9\u200b9 tensors were kept.",
+    "A score of models was converted.",
+    "It was a gross of models.",
     "The loss fell to\n7. It is good.",
 )
 NO_FIGURES = (
@@ -417,6 +440,12 @@ NO_FIGURES = (
     "The third quarter was the slowest, and both halves of the run were read.",
     "It is about CO₂ and x₁₀.",
     "1. First the source is read.\n2. Then the import.",
+    "20 of 20 planted faults were caught, and all 20 planted faults were caught.",
+    "At 17:00 on 2026-12-01 and at 10:30, see #42 and PR 57.",
+    "It holds for Llama 3.1 and Llama 2, as IEEE 754 and Section 3.2 of the paper say, 24/7.",
+    "World War II was not the topic, nor is the score of the models, and a score of the models is none.",
+    "Llama 3.1 was read, and so was Olmo 2.",
+    "```\nweighbridge verify x.yaml --steps 30\n```",
 )  # fmt: skip
 
 # In the Claim of a draft whose gate, the only one, passed over 2 tensors; and what may be said there.
@@ -429,6 +458,7 @@ OF_ITS_GATE = (
     "The gate is red.",
     "Our gate did not pass.",
     "This gate has never passed.",
+    "Every tensor is damaged.",
 )
 NOT_OF_ITS_GATE = (
     "The gate passed.",
@@ -439,4 +469,62 @@ NOT_OF_ITS_GATE = (
     "Every run that failed is named by the gate.",
     "The gate fails where a tensor is lost.",
     "Whether it passes on another host is not said here.",
+    "GATE-B holds, and all of it is intact.",
+    "GATE-B holds 2 of 2 tensors to their stored dtypes.",
+    "It works as follows: each tensor is read.",
+    "GATE-B compares what was meant with what is there, and fails where a tensor is wrong.",
+    "We ran the old converter. It failed.",
+    "The converter that is wrong was not used, and the old import was wrong about the norms.",
+    "No tensor is wrong, the import is flawless, and it passed with flying colours.",
+)
+
+# In the Claim of a draft whose only gate could not look, or failed; and what may be said of the former there.
+SUCCESS = (
+    "GATE-GPUTRAIN-001: OK",
+    "GATE-GPUTRAIN-001 \u2014 \U0001f44d",
+    "GATE-GPUTRAIN-001 holds.",
+    "GATE-GPUTRAIN-001 works.",
+    "GATE-GPUTRAIN-001 was looked at and is fine.",
+    "GATE-GPUTRAIN-001 is fully verified and clean.",
+    "Our gate turned out fine.",
+    "The check succeeded.",
+    "It passed.",
+    "It passed with flying colours.",
+    "Nothing failed.",
+    "We had no failures; everything was verified.",
+    "All tensors are what was meant.",
+    "All tensors are correct.",
+    "Every tensor is intact.",
+    "No tensor is wrong.",
+    "The import is flawless.",
+)
+NO_SUCCESS = (
+    "The gate did not fail: it could not look.",
+    "GATE-GPUTRAIN-001 is not fine, and the check has not succeeded.",
+    "It is not verified.",
+    "Whether the import is correct is not known.",
+    "Not all tensors are correct, and no tensor was renamed.",
+    "The gate works on what is there, and the source is correct.",
+)
+
+# In a draft about GATE-D, which is DISCHARGED, of a contract of that and of GATE-B, which is ACTIVE.
+OF_OTHERS = (
+    "All gates passed and are discharged.",
+    "Every gate of the contract is discharged.",
+    "The whole contract is DISCHARGED.",
+    "Contract c is discharged.",
+    "The other gate is DISCHARGED, too.",
+    "The second gate is DISCHARGED as well.",
+    "The contract's gates have been discharged.",
+    "GATE-D and its neighbour are DISCHARGED.",
+    "GATE-D, like every other gate, is DISCHARGED.",
+)
+NOT_OF_OTHERS = (
+    "All gates passed.",
+    "One gate of two is DISCHARGED.",
+    "The other gate is ACTIVE.",
+    "Every gate of the contract passed.",
+    "Not every gate of the contract is discharged.",
+    "The contract is not discharged as a whole.",
+    "The other gate is about time, and the contract has two gates.",
 )

@@ -119,3 +119,17 @@ def test_a_logarithm_has_a_value_and_the_unit_of_its_base(formula: str, value: s
 @pytest.mark.parametrize("formula", ["ln 0", "ln -1", "exp 3", "ln x", "", "ln 1; rm"])
 def test_what_is_no_logarithm_of_a_number_is_not_computed(formula: str) -> None:
     assert computed(formula) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "unit"),
+    [
+        ("16 BYTES_EQUAL", "16 BYTES_EQUAL", ""),
+        ("It is BYTES_EQUAL", "BYTES_EQUAL", ""),
+        ("It has 0.23 MB", "0.23", "MB"),
+        ("GATE-X-001 came to PASS", "PASS", ""),
+    ],
+)
+def test_a_count_of_a_class_is_cited_whole_and_a_unit_is_no_value(before: str, text: str, unit: str) -> None:
+    (one,) = citations(f"{before} [ev:{'a' * 12}#/findings/0/figures/classes/0]")
+    assert (one.text, one.unit) == (text, unit)

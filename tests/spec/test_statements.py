@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 from tests.cases import each
 from tests.ledgers import NOW, sealed
-from tests.spec.sentences import FALSE, MADE_UP, NO_FIGURES, NOT_OF_ITS_GATE, OF_ITS_GATE, TRUE
+from tests.spec.sentences import (
+    FALSE,
+    MADE_UP,
+    NO_FIGURES,
+    NO_SUCCESS,
+    NOT_OF_ITS_GATE,
+    NOT_OF_OTHERS,
+    OF_ITS_GATE,
+    OF_OTHERS,
+    SUCCESS,
+    TRUE,
+)
 
 from weighbridge.ledger.fold import (
     ACTIVE,
@@ -171,6 +182,30 @@ def test_what_is_true_of_a_gate_or_is_not_said_of_it_is_no_problem(
     assert wrong_in_section(claim, (replace(known[0], gates=("GATE-B",)), known[1])) == []
 
 
+@each("claim", SUCCESS)
+@each("gate", ["GATE-GPUTRAIN-001", "GATE-C"])
+def test_no_word_says_success_of_a_draft_s_own_gate_that_could_not_look_or_failed(
+    known: tuple[Known, dict[str, str]], claim: str, gate: str
+) -> None:
+    draft = replace(known[0], gates=(gate,)), known[1]
+    said = claim.replace("GATE-GPUTRAIN-001", gate)
+    assert {code for _, code in wrong_in_section(said, draft)} == {"status-mismatch"}
+
+
+@each("claim", NO_SUCCESS)
+def test_a_draft_may_say_that_its_gate_could_not_look(known: tuple[Known, dict[str, str]], claim: str) -> None:
+    assert wrong_in_section(claim, (replace(known[0], gates=("GATE-GPUTRAIN-001",)), known[1])) == []
+
+
+@each("claim, true", [*((one, False) for one in OF_OTHERS), *((one, True) for one in NOT_OF_OTHERS)])
+def test_a_draft_speaks_of_the_other_gates_and_of_its_whole_contract_as_the_ledger_does(
+    known: tuple[Known, dict[str, str]], claim: str, true: bool
+) -> None:
+    stood = {place: one for place, one in STOOD.items() if place.gate in ("GATE-B", "GATE-D")}
+    draft = replace(known[0], gates=("GATE-D",), stood=stood), known[1]
+    assert (wrong_in_section(claim, draft) == []) is true
+
+
 SIZED = FIGURES + "- size: `12` [ev:GOOD/statement.json#/predicate/subjects/0/size] bytes\n- trials: 20 of 20 caught\n"
 
 
@@ -211,6 +246,47 @@ def test_a_count_and_a_whole_are_those_of_one_finding(
     figures = "### Figures\n\n" + row.format(20, 0, 21, 0) + row.format(2, 1, 2, 1)
     draft = replace(known[0], gates=("GATE-B",)), known[1]
     assert ((6, "uncited") in wrong_in_section(f"It kept {said} tensors.", draft, figures=figures)) is wrong
+
+
+@each(
+    "said, wrong",
+    [
+        ("16 of 21 tensors are not what was meant.", False),
+        ("16 tensors are broken.", False),
+        ("16 of 21 tensors are what was meant.", True),
+        ("16 of 21 tensors are not broken.", True),
+        ("16 tensors are fine.", True),
+        ("5 of 21 tensors are what was meant.", False),
+        ("15 of 21 tensors are not what was meant.", True),
+    ],
+)
+def test_those_that_did_not_pass_are_what_the_count_leaves_of_its_whole(
+    known: tuple[Known, dict[str, str]], said: str, wrong: bool
+) -> None:
+    figures = "### Figures\n\n- `5` [ev:GOOD#/findings/0/counted] of `21` [ev:GOOD#/findings/0/of]\n"
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    assert ((6, "uncited") in wrong_in_section(said, draft, figures=figures)) is wrong
+
+
+def test_the_whole_of_a_cited_count_is_that_of_its_finding(known: tuple[Known, dict[str, str]]) -> None:
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    cited = "[ev:GOOD#/findings/0/counted]"
+    assert wrong_in_section(f"2 of 2 tensors agree {cited}.", draft, figures="") == []
+    assert wrong_in_section(f"3 of 2 tensors agree {cited}.", draft, figures="") == [(6, "uncited")]
+
+
+def test_a_figure_of_elements_is_no_count_of_tensors(known: tuple[Known, dict[str, str]]) -> None:
+    draft = replace(known[0], gates=("GATE-B",)), known[1]
+    figures = "### Figures\n\n- elements: `115008` [ev:GOOD#/findings/0/figures/elements]\n"
+    assert (6, "uncited") in wrong_in_section("115008 tensors are equal.", draft, figures=figures)
+    assert (6, "uncited") not in wrong_in_section("115008 elements are equal.", draft, figures=figures)
+
+
+def test_a_size_in_another_unit_is_told_as_it_was_measured(known: tuple[Known, dict[str, str]]) -> None:
+    size = "[ev:GOOD/statement.json#/predicate/subjects/0/size]"
+    told = {one.code: one for one in looked(f"The file has 0.01 kB {size}.\n", known).problems}
+    assert told["number-mismatch"].what.startswith("says 0.01, the evidence 12")
+    assert told["unit-mismatch"].remedy == "write 12 bytes"
 
 
 def test_more_than_the_whole_is_a_problem_though_both_are_figures(known: tuple[Known, dict[str, str]]) -> None:

@@ -26,8 +26,10 @@ BRACKET = re.compile(
     r"\[(?:ev:(?P<id>[0-9a-f]{12,64})(?:/(?P<file>[A-Za-z0-9._/-]+))?(?:#(?P<pointer>(?:/[^\]\s]*)?))?"
     r"|=(?P<formula>[^\]\n]+)|files:(?P<files>[^\]\n]+))\]"
 )
+COUNTED = rf"{NUMBER} [A-Z]+_[A-Z_]+\b"  # "16 BYTES_EQUAL", where the evidence says so
+NAMED = rf"\b(?!{UNIT})(?:[A-Z]{{2,}}|(?<!\d )[A-Z]+_[A-Z_]+)\b"
 BEFORE = re.compile(  # the last value, its unit or two words of what it counts, and a space
-    rf".*(?P<value>`(?P<quoted>[^`\n]*)`|(?P<bare>{NUMBER}|\b[A-Z][A-Z_]+\b))"
+    rf".*(?P<value>`(?P<quoted>[^`\n]*)`|(?P<bare>{COUNTED}|{NUMBER}|{NAMED}))"
     rf"(?:[ \"“]*(?P<unit>{UNIT})[\"”]?|(?: [A-Za-z][\w-]*){{1,2}})? $"
 )
 AFTER = re.compile(rf" (?P<unit>{UNIT})")

@@ -16,7 +16,7 @@ from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
-from weighbridge.spec.citations import NUMBER, Bundles, Citation, agrees, citations, computed, resolve
+from weighbridge.spec.citations import NUMBER, Bundles, Citation, agrees, citations, computed, printed, resolve
 from weighbridge.spec.drafting import HEADS, TABLES, WRITTEN
 from weighbridge.spec.reading import Known, Looked, Text, Unit, folded, found, units_of
 from weighbridge.spec.statements import FORMS, GATE, NUMERALS, form, outcomes, statements
@@ -24,6 +24,7 @@ from weighbridge.spec.tally import block
 
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
 Wrong: TypeAlias = Iterator[tuple[str, str]]  # what is wrong, and the remedy
+Figure: TypeAlias = tuple[str, str, str, str]
 COUNTS = ("/counted", "/of")  # where pointers to counts end
 HOLDING = ("logarithm", "inverse", "sum", "held")  # forms of what holds its numbers itself, or names something
 OPEN = "OPEN"
@@ -109,7 +110,8 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
     if other or count or (plain and wanted != "%" and more):
         has = one.unit or (more and more[0].strip())
         what = f"{one.text} has {f'the unit {has}' if has else 'no unit'}; it was measured in {wanted or 'none'}"
-        yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}".rstrip())
+        measured = one.text if agrees(one.text, value) else printed(value)  # 232.4 kB are not 232.4 bytes
+        yield text.found(unit.line, "unit-mismatch", what, f"write {measured} {wanted}".rstrip())
 
 
 def _whole(text: Text, unit: Unit, bundle: Bundle, *, alone: bool) -> Iterator[Found]:
@@ -201,41 +203,72 @@ def _uncited(text: Text) -> Iterator[Found]:
     remedy = "cite where it was measured: [ev:ID12#/POINTER]"
     drafted = WRITTEN if text.known.gates else ()  # whose lines follow from the bundles
     cites = [one for unit in text.units for one in citations(unit.text)]
-    known = {(one.text.replace(",", ""), one.unit, (one.pointer or "").endswith(COUNTS) * "counts") for one in cites}
-    at = {(one.id, one.pointer): one.text.replace(",", "") for one in cites if one.pointer}
-    wholes = {(id_, of[: -len("of")] + "counted"): whole for (id_, of), whole in at.items() if of.endswith("/of")}
-    known |= {(f"{at[key]}/{whole}", "", "counts") for key, whole in wholes.items() if key in at}
+    known = {*_known(text, cites)}
     for pair in (pair for unit in text.units if unit.head in drafted for pair in FORMS["tried"].findall(unit.text)):
-        known |= {(pair[0], "", "caught"), ("/".join(pair), "", "caught")}
+        known |= {(pair[0], "", "caught", ""), ("/".join(pair), "", "caught", "")}
     ofgates = FORMS["ofwords" if text.known.frozen else "ofgates"]
     mine = (one for one in (*text.units, *text.fenced) if one.head not in drafted and one.line not in text.planned)
     for unit in mine:
-        found, table = citations(unit.text), unit.head in TABLES  # of what is asked, which is no claim
-        named = (one.span() for name in HOLDING for one in FORMS[name].finditer(unit.text))
+        shown = unit.text if text.known.frozen else folded(unit.text)
+        shown += "`" * bool(unit.kind)  # a line of a fence is code, too
+        found, table = citations(shown), unit.head in TABLES  # of what is asked, which is no claim
+        named = (one.span() for name in HOLDING for one in FORMS[name].finditer(shown))
         within = {at for span in (*(one.span for one in found), *named) for at in range(*span)}
-        for match in FORMS["bare"].finditer(unit.text):
+        for match in FORMS["bare"].finditer(shown):
             said = [one.lower() for one in (match["number"], match["of"]) if one]
             numbers = [str(NUMERALS.get(one, one.replace(",", ""))) for one in said]
             sound = (
                 match.start() in within
                 or any(match[0] in (one.pointer or "") for one in found)  # `7 of 7 bits`
-                or ofgates.match(unit.text, match.end())  # the ledger knows
+                or ofgates.match(shown, match.end())  # the ledger knows
                 or _is_figure(match, numbers, known, text)
             )
             over = bool(numbers) and Decimal(numbers[0]) > Decimal(numbers[-1])
-            if (over or not sound) and (match["unit"] or match["attached"] or not table):
+            asked = table and not (match["of"] and unit.line in text.decided)
+            if (over or not sound) and (match["unit"] or match["attached"] or not asked):
                 why = "more than its whole" if over else "neither cited nor a figure"
-                warning = table or (text.known.frozen and not numbers)  # its day knew fewer words
+                warning = asked or (text.known.frozen and not numbers)  # its day knew fewer words
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=warning)
 
 
-def _is_figure(match: re.Match[str], numbers: Sequence[str], known: set[tuple[str, str, str]], text: Text) -> bool:
+def _known(text: Text, cites: Sequence[Citation]) -> Iterator[Figure]:
+    """Yield each figure of a section with its unit, the form that it stands in, and what it counts where that is told.
+
+    A count is one of its whole, and of what its finding measured.
+    """
+    at = {(one.id, one.pointer): one.text.replace(",", "") for one in cites}
+    for one in cites:
+        figure, pointer = at[one.id, one.pointer], one.pointer or ""
+        whole, unit = _counted(text, one)
+        name = unit if pointer.endswith(COUNTS) else pointer.removesuffix("/value").rpartition("/")[2]
+        thing = name if FORMS["things"].fullmatch(name) else ""
+        yield one.text.replace(",", ""), one.unit, pointer.endswith(COUNTS) * "counts", thing
+        if pointer.endswith("/counted"):
+            whole = at.get((one.id, f"{pointer.removesuffix('counted')}of"), whole)
+            yield f"{figure}/{whole}", "", "counts", thing
+            if figure.isdigit() and whole.isdigit() and (missed := int(whole) - int(figure)) > 0:
+                yield from ((said, "", "missed", thing) for said in (f"{missed}", f"{missed}/{whole}"))
+
+
+def _counted(text: Text, one: Citation) -> tuple[str, str]:
+    """Return of how many a finding counted whose count is cited, and what it counted."""
+    index = re.fullmatch(r"/findings/(\d{1,9})/(?:counted|of)", one.pointer or "")
+    with contextlib.suppress(WeighbridgeError, IndexError):  # what cannot be read is reported where it is cited
+        verdict = text.known.bundles.get(one.id).findings[int(index[1])].verdict if index else None
+        return (str(verdict.of), verdict.unit) if verdict else ("", "")
+    return "", ""
+
+
+def _is_figure(match: re.Match[str], numbers: Sequence[str], known: set[Figure], text: Text) -> bool:
     """Return whether numbers are figures of the section, in their unit; those of counts only where they count."""
     (start, end), of = match.span(), match["unit"] or match["attached"]
     near = f"{match.string[max(start - 8, 0) : start]}\0{match.string[end : end + 60]}"
-    beside = {"", *(name for name in ("counts", "caught") if FORMS[name].search(near))}
+    beside = {"", *(name for name in ("counts", "caught", "missed") if FORMS[name].search(near))}
     beside |= {"counts"} if match["of"] or text.known.frozen else set()
-    figures = {number for number, its, form in known if of in (None, its) and form in beside}
+    noun = None if text.known.frozen else FORMS["counted"].match(match.string, end)
+    things = ("", noun["thing"].lower()) if noun else ()
+    mine = [one for one in known if of in (None, one[1]) and one[2] in beside]
+    figures = {number for number, _, _, thing in mine if not noun or thing in things}
     both = bool(match["of"]) and not text.known.frozen  # two counts make no count of one by the other
     sound = "/".join(numbers) in figures if both else figures.issuperset(numbers)
     return bool(numbers) and not match["times"] and sound
@@ -273,6 +306,8 @@ def undecided(text: Text) -> Iterator[Found]:
     """Check the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
     hypotheses, experiments = tables(text.text, text.first_line)
     text.planned |= experiments.keys()
+    text.decided |= {one.line for one in hypotheses if one.state != OPEN and not text.known.frozen}
+    evidence = r"\[ev:[^\]]*#/|\bA-\d" if text.known.strict and not text.known.frozen else r"\[ev:|A-"
     planned = {name for name, measure, yes, no in experiments.values() if measure and yes and no and yes != no}
     for one in hypotheses:
         text.counted["hypotheses"] += 1
@@ -282,8 +317,8 @@ def undecided(text: Text) -> Iterator[Found]:
         elif one.state == OPEN and one.name not in planned:
             what = f"{one.name} is OPEN, and no experiment says which values would confirm and which refute it"
             yield text.found(one.line, "hypothesis", what, "write it under Next experiment before it runs")
-        elif one.state != OPEN and "[ev:" not in one.evidence and "A-" not in one.evidence:
-            what = f"{one.name} is {one.state} without evidence"
+        elif one.state != OPEN and not re.search(evidence, one.evidence):
+            what = f"{one.name} is {one.state} without {'a figure of its ' if '[ev:' in one.evidence else ''}evidence"
             yield text.found(one.line, "hypothesis", what, "cite it: [ev:ID12#/POINTER]")
 
 

@@ -27,7 +27,7 @@ from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, land
 from weighbridge.spec.citations import KEPT, Bundles
 from weighbridge.spec.claims import contradicted, look
 from weighbridge.spec.drafting import AUTHOR, Cited, Earned, Places, changed, cited
-from weighbridge.spec.reading import Known, Looked, found
+from weighbridge.spec.reading import Known, Looked, found, units_of
 from weighbridge.spec.tally import TALLY, block, discharged, history, place_in
 
 AMENDMENTS = "amendments"
@@ -272,6 +272,9 @@ def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
         if AUTHOR in line:
             what, at = "has a place that is left to the author", draft.first_line + index
             yield found(where, "unfilled", what, "fill it and delete its line", at)
+    if about.evidence and "Claim" not in {one.head for one in units_of(draft.body)}:
+        what = "has no heading ### Claim, under which a section says what it claims"
+        yield found(where, "unfilled", what, "write it before the drafted parts", draft.first_line)
     needs = {"correction": takes_back, "editorial": not (about.gates or about.evidence), "record": about.evidence}
     if not needs[about.kind] or (takes_back and about.kind != "correction"):
         what = f"is of the kind {about.kind}, which its refutes, supersedes, gates and evidence contradict"

@@ -73,6 +73,7 @@ class Text:
         self.cited = {one.id for unit in self.units for one in citations(unit.text)} - {""}
         self.draft = bool(known.gates) and not known.frozen  # a section that may still be written otherwise
         self.planned: set[int] = set()  # lines of what is still to be measured
+        self.decided: set[int] = set()  # lines of hypotheses that a draft says are decided
 
     def found(self, line: int, code: str, what: str, remedy: str = "", *, warning: bool = False) -> Found:
         """Return a problem at a line."""

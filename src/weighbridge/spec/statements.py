@@ -17,8 +17,10 @@ TABLE = table("spec/statements")
 WORDS: Mapping[str, tuple[tuple[Status, ...], Outcome | None]] = {
     word: (tuple(map(Status, means["statuses"])), Outcome(means["outcome"]) if "outcome" in means else None)
     for words, means in TABLE["words"].items()
-    for word in words.split()
+    for word in words.split(", ")
 }
+ADJECTIVES = frozenset((*TABLE["adjectives"], *TABLE["drafted"]))
+DRAFTED = frozenset((*TABLE["drafted"], *TABLE["verbs"]))  # which mean something in a draft alone
 NUMERALS: Mapping[str, int] = {word: number for number, word in enumerate(TABLE["numerals"])} | {
     f"{ten}-{one}".rstrip("-"): 10 * tens + more
     for tens, ten in enumerate(TABLE["tens"], start=2)
@@ -31,6 +33,7 @@ def form(name: str) -> str:
     """Return the pattern of a name in the table, with what it is made of."""
     lists = {"words": "|".join(sorted(WORDS, key=len, reverse=True)), "statuses": "|".join(Status)}
     lists |= {"numerals": "|".join(sorted(NUMERALS, key=len, reverse=True))}
+    lists |= {"passing": "|".join(word for word, (_, outcome) in WORDS.items() if outcome is Outcome.PASS)}
     lists |= {"value": NUMBER, "unit": UNIT, "formula": FORMULA.pattern}
     return re.sub(r"(?<!\(\?P)<([a-z]+)>", lambda one: form(one[1]), TABLE["forms"].get(name) or lists[name])
 
@@ -51,7 +54,7 @@ class Token:
 
 
 def _plain(word: str) -> bool:
-    return word.isupper() or word.lower() not in TABLE["adjectives"]
+    return word.isupper() or word.lower() not in ADJECTIVES | DRAFTED
 
 
 Places: TypeAlias = Mapping[str, Sequence[tuple[str, Stood]]]  # by gate: its instances
@@ -65,7 +68,7 @@ def statements(text: Text) -> Iterator[Found]:
     drafted = [*TOKEN.finditer(" ".join(text.known.gates))]
     columns: list[str] = []
     for unit in text.units:
-        said = _said(unit)
+        said = _said(unit) if text.known.frozen else _spelled(text, _said(unit))
         if known:  # GATE_A and Gate A are GATE-A
             said = re.sub(rf"(?i)\b(?:{known})\b", lambda one: re.sub("[_ ]", "-", one[0]), said)
         named = [match for match in TOKEN.finditer(said) if _is_gate(match, places, families)]
@@ -96,6 +99,21 @@ def _said(unit: Unit) -> str:
     text = re.sub(quoted, lambda part: part[0] if re.search(GATE, part[0]) else "", text)
     text = re.sub(r"\]\([^()\s]{0,500}\)", "]", folded(text))
     return re.sub(r"[*`~\\]|(?<![A-Za-z])_|_(?![A-Za-z])", "", text)
+
+
+def _spelled(text: Text, said: str) -> str:
+    """Return a sentence with the ids of gates that it points at; in a draft the others, or those of its contract."""
+    said = FORMS["range"].sub(r"\g<stem>\g<from>, \g<stem>\g<to>", FORMS["parted"].sub(r"\1 of \2 gates", said))
+    named = {*re.findall(rf"\b{GATE}\b", said)} or {*text.known.gates}
+    ours = {place.contract for place in text.known.stood if place.gate in text.known.gates}
+    standing = {place: one for place, one in text.known.stood.items() if one.standing.status is not RETIRED}
+
+    def ids(match: re.Match[str]) -> str:
+        contracts = {place.contract for place in standing if place.contract == match["contract"]} or ours
+        gates = (place.gate for place in standing if place.contract in contracts and not match["denied"])
+        return ", ".join(dict.fromkeys(gate for gate in gates if match["whole"] or gate not in named)) or match[0]
+
+    return FORMS["elsewhere"].sub(ids, said) if text.draft else said
 
 
 def outcomes(unit: Unit, *, by_status: bool) -> set[Outcome]:
@@ -143,10 +161,12 @@ class _Sentence:
     def _means(self, token: Token) -> bool:
         """Return whether a word states something: what may, must or does in general is no statement."""
         word, before, after = token.word, token.before, self.said[token.match.end() :]
-        if (word.isupper() and word.isalpha()) or "_" in word:
+        if word.lower() in DRAFTED and not self._claims(word.lower(), before, after):
+            return False
+        if ((word.isupper() and word.isalpha()) or "_" in word) and word not in ("OK", "FINE"):
             planned = self.unit.line in self.text.planned and WORDS[word.lower()][1]
             named = WORDS[word.lower()][1] and re.match(r"\s+of\b", after)  # "a FAIL of GATE-X means …"
-            return not (planned or named or word.lower() in ("ok", "red", "green", "live"))
+            return not (planned or named or word.lower() in ("red", "green", "live"))
         subject = self.said[: token.match.start() - len(before)]
         clause = re.split("[,;:]", " ".join((*re.split("[,;:]", subject)[-1].split()[-6:], before)))[-1]
         relative = FORMS["relative"].search(before)
@@ -155,14 +175,24 @@ class _Sentence:
         noun = word.lower() in ("pass", "fail") and re.search(r"(?i)\b(?:an?|the|no|its|to|of|or|each)\s*$", before)
         general = noun or (word.lower() in ("pass", "passes", "fail", "fails") and FORMS["general"].match(after))
         predicate = FORMS["predicate"].search(before) or after.lstrip().startswith((":", "="))
-        needs = word.lower() in TABLE["adjectives"] and not predicate
+        needs = word.lower() in ADJECTIVES and not predicate
         return not (FORMS["open"].search(clause) or apart or general or needs)
+
+    def _claims(self, word: str, before: str, after: str) -> bool:
+        """Return whether a word that a draft alone is held to is said of what the gate looked at, or of the gate."""
+        if word in TABLE["verbs"]:
+            ahead = (before, self.said[: -len(word + after)])
+            said = FORMS["alone"].match(after) and any(FORMS["swept"].fullmatch(one) for one in ahead)
+        else:
+            said = not FORMS["clause"].search(before)
+        return self.text.draft and bool(said)
 
     def problems(self, pointed: Sequence[re.Match[str]]) -> Iterator[Found]:
         """Yield every statement that the ledger and what is cited contradict, or that cannot be read as one."""
         gates, said, last = list[re.Match[str]](), list[Token](), list[Token]()
-        numbers, idle = list[Token](), list[Token]()
+        numbers, idle, counted = list[Token](), list[Token](), list[Token]()
         for token in self.tokens:
+            counted = counted if FORMS["joined"].fullmatch(token.before) and not self.text.known.frozen else []
             if token.match["gate"]:
                 if gates and said:
                     yield from self._of(gates, said)
@@ -171,9 +201,9 @@ class _Sentence:
                 numbers = [one for one in numbers if one.match["noun"] and not one.match["quantity"]]
             elif not token.word:
                 numbers.append(token)
-            elif mine := [one for one in numbers if self._counts(one, token)]:
+            elif mine := [one for one in numbers if self._counts(one, token)] or counted:
                 yield from self._counted(mine, token)
-                numbers, idle = [], []
+                numbers, idle, counted = [], [], mine
             else:
                 said.append(token)
                 idle += [] if gates else [token]
@@ -254,8 +284,11 @@ class _Sentence:
         for word in said:
             states, outcome = WORDS[word.word.lower()]
             denied = FORMS["denied"].findall(word.before) + re.findall(r"(?i)\bneither\b(?=.*\bnor\b)", self.said)
-            denied += [] if self.gates else re.findall(r"(?i)^\W*(?:no|none|nothing)\b", self.said)
+            none = [] if self.gates else re.findall(r"(?i)^\W*(?:no|none|nothing)\b", self.said)
+            denied, swept = denied + none, none and self.text.draft
             if len(denied) % 2:
+                if swept and outcome is Outcome.FAIL and now not in WORDS["passed"][0]:
+                    return f"{gate} is {now}, so nothing that it looked at passed"
                 never = "never" in map(str.lower, denied) and {*states} & past
                 if never or (word is said[-1] and now in states):
                     return f"{gate} is {now}, which is denied here" if not never else f"{gate} was {' or '.join(never)}"
