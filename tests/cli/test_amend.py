@@ -193,7 +193,7 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     assert re.fullmatch(r"looked at: 1 section, \d+ citations, 1 status, 1 tally; wrong: 0, .*", checked.lines[-1])
     page = SPEC.read_text()
     assert section.read_text().partition("\n---\n")[2] in page
-    assert "Version 0.1.0, 1 sections." in page
+    assert "Version 0.1.0, 1 section." in page
     assert page.index("Where the gates stood when §1 landed:") < page.index("| DISCHARGED | 1 of 2 |")
     assert page.count("Discharged: 1 of 2 gates that are not RETIRED (50%).") == 2  # at the top, and in its section
     assert kept.cli("ledger", "check").code == 0
@@ -324,6 +324,32 @@ def test_a_byte_of_evidence_that_changed_is_named_with_its_file_and_its_bundle(k
     assert (rendered.code, rendered.lines) == (1, ["rendered: spec/SPEC.md"])
     assert rendered.err == "it does not hold: 2 problems, see: weighbridge amend check\n"
     assert SPEC.read_bytes() == before  # the page follows from the sections alone
+
+
+def test_a_page_that_was_edited_is_told_by_its_first_line_that_differs(kept: Kept) -> None:
+    SPEC.parent.mkdir()
+    SPEC.write_text("# Somebody's own page\n")
+    assert kept.cli("amend", "check").code == 5
+    kept.land(kept.draft())
+    rendered = SPEC.read_text()
+    line = 1 + rendered.split("\n").index("### Claim")
+    for has in ("### Claim, as it is", "### Klaim"):
+        SPEC.write_text(rendered.replace("### Claim", has))
+        ended = kept.cli("amend", "check")
+        printed = f"spec/SPEC.md:{line}:1: not-rendered has '{has}' where the sections give '### Claim'\n"
+        assert (ended.code, printed in ended.out) == (1, True), ended.out
+    SPEC.write_bytes(rendered.replace("\n", "\r\n").encode())
+    assert r"SPEC.md:1:1: not-rendered has '…tead of editing. -->\r' where" in kept.cli("amend", "check").out
+    SPEC.write_text(rendered.rstrip("\n") + "\nmore")
+    assert "has 'more' where the sections give" in kept.cli("amend", "check").out
+
+
+def test_a_page_without_its_sections_is_told(kept: Kept) -> None:
+    kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed))
+    shutil.rmtree("spec/amendments")
+    ended = kept.cli("amend", "check")
+    assert (ended.code, codes(ended)) == (1, ["not-rendered"])
+    assert "is there without the sections that gave it\n  restore spec/amendments, or delete the page\n" in ended.out
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from pathlib import Path
 from weighbridge.contract.checks import looser
 from weighbridge.contract.layers import Found
 from weighbridge.core import LedgerError, Outcome, WeighbridgeError, dataclass, field, sha256
+from weighbridge.core.printable import quoted, singular
 from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_errors, link_new, make_folders, read_regular, replace_file, sweep
@@ -96,10 +97,32 @@ def check_spec(here: Here) -> Looked:
                 what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
                 remedy = "record the FAIL with verify --record, or land a section about it that cites its PASS"
                 problems.append(found(str(one.path), "rests-on-refuted", what, remedy))
-    spec = here.spec / SPEC
-    if sections and (not spec.is_file() or spec.read_bytes() != page(here.spec).encode()):
-        problems.append(found(str(spec), "not-rendered", "is not what the sections give", "weighbridge amend render"))
+    problems += _not_rendered(here.spec, sections)
     return Looked(problems=tuple(sorted(set(problems))), counted=counted)
+
+
+def _not_rendered(spec: Path, sections: Sequence[Section]) -> Iterator[Found]:
+    """Yield where the page first differs from what the sections give; one that is not generated needs no sections."""
+    target, due, line, remedy = spec / SPEC, page(spec), 1, "weighbridge amend render"
+    has = target.read_bytes().decode("utf-8", "surrogateescape") if target.is_file() else ""
+    if has == due or not (sections or has.startswith(HEAD)):
+        return
+    if not sections:
+        what, remedy = "is there without the sections that gave it", f"restore {spec / AMENDMENTS}, or delete the page"
+    elif not has:
+        what = "is not there"
+    else:
+        pairs = enumerate(itertools.zip_longest(has.split("\n"), due.split("\n")), 1)
+        line, (is_, should) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
+        what = f"has {_around(is_, should)} where the sections give {_around(should, is_)}"
+    yield found(str(target), "not-rendered", what, remedy, line)
+
+
+def _around(line: str | None, other: str | None) -> str:
+    """Return a line from shortly before where it differs from another."""
+    letters = enumerate(itertools.zip_longest(line or "", other or ""))
+    start = max(0, next((at for at, (mine, its) in letters if mine != its), 0) - 20)
+    return "no such line" if line is None else quoted(f"{'…' if start else ''}{line[start:]}")
 
 
 def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> Looked:
@@ -346,7 +369,7 @@ def page(spec: Path) -> str:
     base, sections = spec / BASE, landed(spec / AMENDMENTS)
     opening = read_regular(base, str(base), MAX_TEXT).decode() if base.is_file() else "# Specification\n"
     after = versions(sections)
-    lines = [HEAD, opening, f"Version {after[-1] if after else '0.0.0'}, {len(sections)} sections."]
+    lines = [HEAD, opening, f"Version {after[-1] if after else '0.0.0'}, {singular(f'{len(sections)} sections')}."]
     lines += ["", "| § | title | id | version | landed | |", "|---|---|---|---|---|---|"] if sections else []
     for one, version in zip(sections, after, strict=True):
         fate = "; ".join(f"{how} by §{by.number}" for how, by in taken_back(one, sections))
