@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weighbridge.contract.checks import looser
 from weighbridge.contract.layers import Found
-from weighbridge.core import LedgerError, Outcome, WeighbridgeError, dataclass, field, sha256
+from weighbridge.core import LedgerError, Outcome, WeighbridgeError, dataclass, field, grouped, sha256
 from weighbridge.core.printable import quoted, singular
 from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
@@ -55,14 +55,18 @@ class Here:
     @cached_property
     def unverified(self) -> tuple[Found, ...]:
         """Return what stands in the ledger and does not follow from its cause: no text holds by an entry typed."""
-        causes, problems = Causes(ledger=self.ledger, chains=self.chains), list[Found]()
+        return tuple(
+            found(where, code, f"{place} is UNVERIFIED{f', and {len(more)} more' if more else ''}: {what}", remedy)
+            for (code, what, remedy), ((where, place), *more) in grouped(self._refused()).items()
+        )
+
+    def _refused(self) -> Iterator[tuple[tuple[str, str, str], tuple[str, LedgerPlace]]]:
+        causes = Causes(ledger=self.ledger, chains=self.chains)
         for place, entries in self.chains.items():
             newest = stands_on(entries, fold(entries).heads)
             for digest, refused in itertools.islice(causes.refuted(entries, newest, self.now), 1):
                 where = self.ledger.folder(place) / file_name(entries[digest].seq, digest)
-                what = f"{place} is UNVERIFIED: {refused.what}"
-                problems.append(found(str(where), refused.code, what, refused.remedy))
-        return tuple(problems)
+                yield (refused.code, refused.what, refused.remedy), (str(where), place)
 
 
 def earned(mine: Iterable[Cited], stood: Places, now: datetime, *, then: bool = False) -> Earned:
