@@ -155,6 +155,18 @@ def test_a_ledger_whose_bundles_were_deleted_or_damaged_is_not_whole(
     assert {gate["status"] for gate in status(cli)["gates"]} == {"UNVERIFIED"}
 
 
+def test_a_bundle_that_is_another_is_told_once_and_what_fails_on_it(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    stated = bundle / "statement.json"
+    stated.write_bytes(stated.read_bytes().replace(b'"owner"', b'"Owner"').replace(b'"host":"', b'"host":"x'))
+    shown = cli("status")
+    assert shown.out.count(f"(no-bundle bundle {bundle.name[-12:]} is not whole: it has the id ") == 2
+    assert (shown.out.count("has the id"), "STALE" in shown.out) == (2, False)
+    ending = "discharged: 0 of 2; UNVERIFIED ends `ledger check` with 1, not `status`"
+    assert (shown.code, shown.lines[-1].endswith(ending), cli("ledger", "check").code) == (0, True, 1)
+
+
 def test_an_empty_ledger_is_not_whole(cli: Cli, workplace: Path) -> None:
     (workplace / "evidence" / "ledger").mkdir(parents=True)
     ended = cli("ledger", "check")

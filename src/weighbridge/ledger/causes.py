@@ -216,7 +216,7 @@ class Causes:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
         opened = open_bundle(path)
         for problem in (*filter(None, [self.unread.get(path.name)]), *opened.problems):
-            what = f"bundle {short} is not whole: {problem.where} {problem.what}"
+            what = f"bundle {short} is not whole: {problem.where or 'it'} {problem.what}"
             raise LedgerError("no-bundle", what, remedy=RESTORE)
         bundle = decode(opened)
         stated = bundle.statement.contract, bundle.statement.overridden
