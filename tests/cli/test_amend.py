@@ -184,6 +184,7 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     assert ended.lines == [
         "landed: §1 Section a, version 0.1.0",
         str(section),
+        f"{draft} was taken into it, and is gone",
         "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]",
     ]
     assert not draft.exists()

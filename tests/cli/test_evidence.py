@@ -324,7 +324,7 @@ def recorded(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def test_merging_brings_bundles_and_entries_once(cli: Cli, workplace: Path, recorded: Path) -> None:
     first = cli("evidence", "merge", recorded, "--into", "all")
-    assert (first.code, first.lines[-1]) == (0, "1 bundles new, 0 there already; 2 ledger entries new")
+    assert (first.code, first.lines[-1]) == (0, "1 bundle new, 0 there already; 2 ledger entries new")
     again = cli("evidence", "merge", recorded, "--into", "all")
     assert again.lines == ["0 bundles new, 1 there already; 0 ledger entries new"]
     (bundle,) = (workplace / "all" / "bundles").iterdir()
