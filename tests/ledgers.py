@@ -10,11 +10,15 @@ from typing import Any
 from tests.evidence import drafts
 
 from weighbridge.contract.resolved import digests
+from weighbridge.core.canonical import sha256
 from weighbridge.core.model import Origin
 from weighbridge.evidence.bundle import Bundle, seal
+from weighbridge.evidence.statement import utc
 from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.ledger.record import Move, record
+from weighbridge.ledger.sections import Amendment, Landing
 from weighbridge.ledger.store import Ledger
+from weighbridge.spec.amendments import written
 
 CONTRACT = drafts.contract(drafts.gate())
 DIGEST = digests(CONTRACT).whole
@@ -34,6 +38,18 @@ def sealed(into: Path, *, bad: bool = False, hours: int = 0, origin: Origin = Or
 
 def recorded(ledger: Ledger, bundle: Bundle, now: datetime = NOW) -> tuple[Move, ...]:
     return record(bundle, ledger, now=now, contract_digest=DIGEST)
+
+
+def section(root: Path, *evidence: str, gates: tuple[str, ...] = (PLACE.gate,), places: Any = (PLACE,)) -> str:
+    """Write a section as if it had landed, which discharges places by bundles, and return its digest."""
+    discharges = tuple(map(str, places))
+    landing = Landing(at=utc(NOW), raises="minor", previous="", heads={}, discharges=discharges)
+    named: Any = {"id": "A-20261129-it-holds", "title": "It holds", "author": "Ada", "kind": "record"}
+    data = written(Amendment(**named, gates=gates, evidence=evidence, landed=landing), "It holds.\n").encode()
+    folder = root / "spec" / "amendments"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"0001-it-holds-{sha256(data)[:12]}.md").write_bytes(data)
+    return sha256(data)
 
 
 def git(folder: Path, *argv: str) -> str:

@@ -26,6 +26,7 @@ from weighbridge.lanes.lane_evidence import Unfit
 from weighbridge.lanes.lanes import Lane
 from weighbridge.lanes.waivers import Waiver
 from weighbridge.ledger.fold import EDGES, SCHEMA, LedgerEntry, LedgerStep
+from weighbridge.ledger.sections import KINDS, PREMISES, Amendment, Landing
 from weighbridge.model_config import model_keys
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
@@ -35,7 +36,6 @@ from weighbridge.quantities.runs import ANALYSIS, INSIDE, snapshot_name
 from weighbridge.recorder.run_directory import DIAGNOSTICS
 from weighbridge.report import exports
 from weighbridge.run_logs import json_log
-from weighbridge.spec.amendments import KINDS, PREMISES, Amendment, Landing
 from weighbridge.spec.claims import STATES
 
 ROOT = Path(__file__).resolve().parents[1]

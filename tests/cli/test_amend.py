@@ -23,11 +23,12 @@ import pytest
 from safetensors.numpy import save, save_file
 from tests.cases import each
 from tests.cli.conftest import Cli, Ended
-from tests.cli.test_ledger import as_before
+from tests.cli.test_ledger import as_before, typed
 from tests.disks import failing
 from tests.ledgers import git
 
 from weighbridge.cli import main
+from weighbridge.core.canonical import loads
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import AmendmentError, BundleError
 from weighbridge.evidence import review
@@ -35,8 +36,8 @@ from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Answer
 from weighbridge.evidence.statement import Tool
 from weighbridge.gates import KINDS
+from weighbridge.ledger.sections import section_of
 from weighbridge.ledger.store import Ledger
-from weighbridge.spec.amendments import section_of
 from weighbridge.spec.landing import Here, land
 
 IMPORT = (data_path("contracts") / "checkpoint-import.yaml").read_text().replace("id: checkpoint-import", "id: mine")
@@ -183,6 +184,7 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     assert ended.lines == [
         "landed: §1 Section a, version 0.1.0",
         str(section),
+        f"{draft} was taken into it, and is gone",
         "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]",
     ]
     assert not draft.exists()
@@ -192,7 +194,7 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     assert re.fullmatch(r"looked at: 1 section, \d+ citations, 1 status, 1 tally; wrong: 0, .*", checked.lines[-1])
     page = SPEC.read_text()
     assert section.read_text().partition("\n---\n")[2] in page
-    assert "Version 0.1.0, 1 sections." in page
+    assert "Version 0.1.0, 1 section." in page
     assert page.index("Where the gates stood when §1 landed:") < page.index("| DISCHARGED | 1 of 2 |")
     assert page.count("Discharged: 1 of 2 gates that are not RETIRED (50%).") == 2  # at the top, and in its section
     assert kept.cli("ledger", "check").code == 0
@@ -317,12 +319,38 @@ def test_a_byte_of_evidence_that_changed_is_named_with_its_file_and_its_bundle(k
     (path,) = Path("evidence/bundles").glob(f"*-{kept.imported}/verdicts.json")
     path.write_bytes(path.read_bytes().replace(b'"PASS"', b'"PASs"', 1))
     before, ended = SPEC.read_bytes(), kept.cli("amend", "check")
-    assert (ended.code, codes(ended)) == (1, ["altered"])
+    assert (ended.code, codes(ended)) == (1, ["no-bundle", "altered"])  # the entry that names it, and the section
     assert f" altered bundle {kept.imported}: verdicts.json has sha256 " in ended.out
     rendered = kept.cli("amend", "render")
     assert (rendered.code, rendered.lines) == (1, ["rendered: spec/SPEC.md"])
-    assert rendered.err == "it does not hold: 1 problem, see: weighbridge amend check\n"
+    assert rendered.err == "it does not hold: 2 problems, see: weighbridge amend check\n"
     assert SPEC.read_bytes() == before  # the page follows from the sections alone
+
+
+def test_a_page_that_was_edited_is_told_by_its_first_line_that_differs(kept: Kept) -> None:
+    SPEC.parent.mkdir()
+    SPEC.write_text("# Somebody's own page\n")
+    assert kept.cli("amend", "check").code == 5
+    kept.land(kept.draft())
+    rendered = SPEC.read_text()
+    line = 1 + rendered.split("\n").index("### Claim")
+    for has in ("### Claim, as it is", "### Klaim"):
+        SPEC.write_text(rendered.replace("### Claim", has))
+        ended = kept.cli("amend", "check")
+        printed = f"spec/SPEC.md:{line}:1: not-rendered has '{has}' where the sections give '### Claim'\n"
+        assert (ended.code, printed in ended.out) == (1, True), ended.out
+    SPEC.write_bytes(rendered.replace("\n", "\r\n").encode())
+    assert r"SPEC.md:1:1: not-rendered has '…tead of editing. -->\r' where" in kept.cli("amend", "check").out
+    SPEC.write_text(rendered.rstrip("\n") + "\nmore")
+    assert "has 'more' where the sections give" in kept.cli("amend", "check").out
+
+
+def test_a_page_without_its_sections_is_told(kept: Kept) -> None:
+    kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed))
+    shutil.rmtree("spec/amendments")
+    ended = kept.cli("amend", "check")
+    assert (ended.code, codes(ended)) == (1, ["not-rendered"])
+    assert "is there without the sections that gave it\n  restore spec/amendments, or delete the page\n" in ended.out
 
 
 @pytest.mark.slow
@@ -562,7 +590,7 @@ def test_evidence_that_git_ignores_is_not_landed(kept: Kept) -> None:
     Path(".weighbridge").mkdir(exist_ok=True)
     Path("evidence/bundles").rename(".weighbridge/bundles")
     ended = kept.land(kept.draft())
-    assert (ended.code, codes(ended)) == (1, ["evidence-not-kept"])
+    assert (ended.code, codes(ended)) == (1, ["no-bundle", "no-bundle", "evidence-not-kept"])
 
 
 def test_a_logarithm_of_a_word_cannot_be_checked_and_says_so(kept: Kept) -> None:
@@ -824,6 +852,23 @@ def test_a_section_written_by_hand_discharges_nothing_that_it_did_not_earn(kept:
     forged.rename(elsewhere)
     assert codes(kept.land(elsewhere)) == ["not-landed"]
     assert "DISCHARGED" not in kept.cli("status").out
+
+
+def test_no_text_holds_and_nothing_lands_beside_a_discharge_that_no_section_says(kept: Kept) -> None:
+    section = section_of(Path(kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed)).lines[1]))
+    draft = kept.draft("b")
+    (live,) = Path("evidence/ledger/mine").rglob("000002-*.json")
+    body = loads(live.read_bytes())
+    said = {"step": "discharge", "before": body["after"], "after": "DISCHARGED", "cause": section.digest}
+    forged = typed(live, **said, kind_version=0, reason="section 1")
+    assert "UNVERIFIED    (unearned the amendment" in kept.cli("status", "--contract", "mine").lines[0]
+    checked = (kept.cli("amend", "check"), kept.check("GATE-IMPORT-001 is DISCHARGED."), kept.land(draft))
+    for ended in (kept.cli("ledger", "check"), *checked):
+        assert (ended.code, f"the amendment {section.digest[:12]} does not discharge mine/" in ended.out) == (1, True)
+    assert draft.exists()
+    forged.unlink()
+    assert kept.check("It passed `PASS` [ev:" + kept.imported + "#/findings/0/outcome].").code == 0
+    assert kept.land(draft).code == 0
 
 
 def test_a_draft_is_checked_as_it_would_land(kept: Kept) -> None:

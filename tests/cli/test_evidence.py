@@ -263,7 +263,11 @@ def test_what_cannot_be_attached_is_refused_before_anything_is_measured(
 def test_a_bundle_shows_kinds_limits_digests_trials_and_environment(cli: Cli) -> None:
     bundle = sealed(cli, GOOD)
     out = cli("evidence", "show", bundle).out
-    assert f"cited by [ev:{bundle.name[-12:]}#/findings/0/NAME]: outcome PASS, counted 2, of 2\n" in out
+    cited = f"cited by [ev:{bundle.name[-12:]}#/findings/0/NAME]: outcome PASS, counted 2, of 2, figures/elements "
+    assert f"{cited}14\n" in out
+    Path("notes.md").write_text(f"It holds 14 elements [ev:{bundle.name[-12:]}#/findings/0/figures/elements].\n")
+    checked = cli("amend", "check", "notes.md").out  # by a tool under development, or a clean one
+    assert {*re.findall(r"^notes.md:1:1: ([a-z-]+)", checked, re.MULTILINE)} <= {"dirty-tool"}, checked
     assert f"by dtype-preservation/{KINDS['dtype-preservation'].version}, limits policy: lossless" in out
     assert "caught" in out
     assert f"{sha256(GOOD.read_bytes())}  import@default import.gguf" in out
@@ -324,7 +328,7 @@ def recorded(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def test_merging_brings_bundles_and_entries_once(cli: Cli, workplace: Path, recorded: Path) -> None:
     first = cli("evidence", "merge", recorded, "--into", "all")
-    assert (first.code, first.lines[-1]) == (0, "1 bundles new, 0 there already; 2 ledger entries new")
+    assert (first.code, first.lines[-1]) == (0, "1 bundle new, 0 there already; 2 ledger entries new")
     again = cli("evidence", "merge", recorded, "--into", "all")
     assert again.lines == ["0 bundles new, 1 there already; 0 ledger entries new"]
     (bundle,) = (workplace / "all" / "bundles").iterdir()

@@ -174,7 +174,7 @@ def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(
         second.count("nor bound by gates that all are") == 2
     )  # whether another gate binds these can no longer be told
     assert second.endswith("[exit 1]")
-    assert "it does not hold: 3 problems" in after(session[0], "amend render")[1]
+    assert "it does not hold: 4 problems" in after(session[0], "amend render")[1]
     assert after(session[0], "ledger check")[1].endswith("problems: 48\n[exit 1]")
     assert after(session[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 41
     assert restored.startswith(first)

@@ -14,11 +14,12 @@ import pytest
 from safetensors.numpy import save_file
 from tests.books import watched
 from tests.cli.conftest import Cli, Ended
-from tests.ledgers import git
+from tests.ledgers import git, section
 
 from weighbridge.core.canonical import dumps, loads, sha256
 from weighbridge.core.data import data_path
 from weighbridge.evidence.statement import Tool
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.ledger.store import segment
 
 CONTRACT = """\
@@ -154,6 +155,18 @@ def test_a_ledger_whose_bundles_were_deleted_or_damaged_is_not_whole(
     assert {gate["status"] for gate in status(cli)["gates"]} == {"UNVERIFIED"}
 
 
+def test_a_bundle_that_is_another_is_told_once_and_what_fails_on_it(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    stated = bundle / "statement.json"
+    stated.write_bytes(stated.read_bytes().replace(b'"owner"', b'"Owner"').replace(b'"host":"', b'"host":"x'))
+    shown = cli("status")
+    assert shown.out.count(f"(no-bundle bundle {bundle.name[-12:]} is not whole: it has the id ") == 2
+    assert (shown.out.count("has the id"), "STALE" in shown.out) == (2, False)
+    ending = "discharged: 0 of 2; UNVERIFIED ends `ledger check` with 1, not `status`"
+    assert (shown.code, shown.lines[-1].endswith(ending), cli("ledger", "check").code) == (0, True, 1)
+
+
 def test_an_empty_ledger_is_not_whole(cli: Cli, workplace: Path) -> None:
     (workplace / "evidence" / "ledger").mkdir(parents=True)
     ended = cli("ledger", "check")
@@ -177,17 +190,16 @@ def test_an_entry_of_another_kind_version_or_contract_than_judged_does_not_follo
 def test_a_discharge_cites_the_pass_of_its_own_moment(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     (bundle,) = (workplace / "evidence" / "bundles").iterdir()
-    section = workplace / "spec" / "amendments" / "0001-x.md"
-    section.parent.mkdir(parents=True)
-    section.write_text(f"It passed [ev:{bundle.name[-12:]}].\n")
+    place = LedgerPlace(contract="mine", gate="GATE-DTYPE", instance="b.safetensors+a.safetensors")
+    digest = section(workplace, bundle.name[-12:], gates=("GATE-DTYPE",), places=(place,))
     _, second = entries(workplace)
     body = {key: one for key, one in loads(second.read_bytes()).items() if key != "parents"}
-    said = {"step": "discharge", "before": body["after"], "after": "DISCHARGED", "cause": sha256(section.read_bytes())}
+    said = {"step": "discharge", "before": body["after"], "after": "DISCHARGED", "cause": digest}
     other = "000Z" if "000Z" not in body["evidence_at"] else "001Z"
     for at, code in ((body["evidence_at"], 0), (body["evidence_at"][:-4] + other, 1)):
         forged = typed(second, **{**body, **said, "kind_version": 0, "evidence_at": at, "reason": "section 1"})
         ended = cli("ledger", "check")
-        assert (ended.code, "the amendment cites no live PASS of" in ended.out) == (code, bool(code)), ended.out
+        assert (ended.code, "the amendment has no evidence of" in ended.out) == (code, bool(code)), ended.out
         forged.unlink()
 
 

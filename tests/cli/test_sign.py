@@ -152,11 +152,11 @@ def test_merging_brings_the_signatures_of_all_sources(cli: Cli, workplace: Path)
         shutil.copytree(bundle, copy)
         cli("evidence", "sign", copy, "--key", f"{name}.key")
     merged = cli("evidence", "merge", "ada", "bob", "--into", "at-once")
-    assert (merged.code, merged.lines[-1]) == (0, "1 bundles new, 0 there already; 0 ledger entries new")
+    assert (merged.code, merged.lines[-1]) == (0, "1 bundle new, 0 there already; 0 ledger entries new")
     cli("evidence", "merge", bundle, "--into", "one-by-one")
     for name in ("ada", "bob"):
         last = cli("evidence", "merge", name, "--into", "one-by-one").lines[-1]
-        assert last == "0 bundles new, 1 there already; 0 ledger entries new, 1 signatures new"
+        assert last == "0 bundles new, 1 there already; 0 ledger entries new, 1 signature new"
         again = cli("evidence", "merge", name, "--into", "one-by-one").lines[-1]
         assert again == "0 bundles new, 1 there already; 0 ledger entries new"
     for into in ("at-once", "one-by-one"):
@@ -191,7 +191,7 @@ def test_without_the_extra_all_but_keys_works_and_the_message_says_what_to_insta
     for name in {library, *(name for name in sys.modules if name.startswith(f"{library}."))}:
         monkeypatch.setitem(sys.modules, name, None)
     printed = cli("evidence", "verify", bundle, "--require-pass")
-    assert (printed.code, "NONE: signed, 1 signatures not checked: name a key by --key" in printed.out) == (0, True)
+    assert (printed.code, "NONE: signed, 1 signature not checked: name a key by --key" in printed.out) == (0, True)
     for words in (
         ("verify", bundle, "--key", "ada.key.pub"),
         ("sign", bundle, "--key", "ada.key"),

@@ -109,6 +109,12 @@ def test_another_version_that_judges_alike_is_reported_and_one_that_does_not_is_
     module.write_text(module.read_text("utf-8").replace("row.dead,", "row.dead + 1,"), encoding="utf-8")
     differs = run("evidence", "verify", bundle, sites=(other,))
     assert (differs.returncode, f"not re-derivable here: {printed}" in differs.stdout) == (3, True)
+    module.write_text("import nonexistent\n", encoding="utf-8")
+    for contracts in ("contracts", "none"):  # of the project, which are asked for freshness alone
+        (workplace / "contracts").rename(workplace / contracts)
+        broken = run("evidence", "verify", bundle, sites=(other,))
+        assert (broken.returncode, "integrity     holds" in broken.stdout) == (3, True), broken
+        assert f"not re-derivable here: {NAME} 1.0.0 brings the gate 'no-dead-rows', which cannot" in broken.stdout
 
 
 @pytest.mark.exhaustive

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.cli.test_ledger import typed
 from tests.evidence import drafts
-from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed
+from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed, section
 
-from weighbridge.core.canonical import sha256
+from weighbridge.contract.resolved import digests
+from weighbridge.core.canonical import loads
 from weighbridge.core.errors import LedgerError
 from weighbridge.core.model import Origin, Status, Unmeasured
 from weighbridge.evidence.bundle import seal
@@ -18,10 +19,10 @@ from weighbridge.evidence.statement import Tool, utc
 from weighbridge.gates import KINDS
 from weighbridge.judging.judging import judge_contract
 from weighbridge.ledger.audit import check
-from weighbridge.ledger.causes import least
+from weighbridge.ledger.causes import bundle_evidence, least
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerStep, fold, lowest
 from weighbridge.ledger.overview import discharged, overview
-from weighbridge.ledger.record import discharge, reconcile, retire
+from weighbridge.ledger.record import discharge, reconcile, record, retire
 from weighbridge.ledger.store import Ledger
 
 REASON = "refuted by a second machine's measurement"
@@ -213,8 +214,9 @@ def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path:
     ("cites", "whole", "printed"),
     [
         ("the bundle", True, ""),
-        ("a FAIL", False, "unearned the amendment cites no live PASS of "),
-        ("nothing", False, "unearned the amendment cites no live PASS of "),
+        ("a FAIL", False, "unearned the amendment has no evidence of "),
+        ("nothing", False, "unearned the amendment has no evidence of "),
+        ("a PASS before it", False, "unearned the amendment has no evidence of "),
         ("what is not there", False, "no-bundle bundle bbbbbbbbbbbb is not in bundles/"),
         ("a changed amendment", False, "no-amendment no amendment in spec/amendments has the digest "),
     ],
@@ -226,13 +228,12 @@ def test_a_discharge_stands_on_a_landed_amendment_that_cites_the_pass(
     bundle, bad = (sealed(tmp_path / "evidence", bad=bad, hours=not bad) for bad in (False, True))
     recorded(ledger, bad)
     recorded(ledger, bundle)
-    cited = {"a FAIL": bad.id[:12], "nothing": "", "what is not there": "b" * 12}.get(cites, bundle.id[:12])
-    path = tmp_path / "spec" / "amendments" / "0001-it-holds.md"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"It holds: `PASS` [ev:{cited}#/findings/0/outcome].\n")
-    digest = sha256(path.read_bytes())
+    older = sealed(tmp_path / "evidence", hours=-1)
+    ids = {"a FAIL": (bad.id,), "nothing": (), "what is not there": ("b" * 64,), "a PASS before it": (older.id,)}
+    digest = section(tmp_path, *ids.get(cites, (bundle.id,)))
     discharge(ledger, bundle, bundle.findings[0], amendment=digest, reason=REASON, now=NOW)
     if cites == "a changed amendment":
+        (path,) = (tmp_path / "spec" / "amendments").iterdir()
         path.write_text("It held.\n")
     (gate,) = overview(ledger, {CONTRACT.id: CONTRACT}, NOW)
     assert (gate.status, gate.stale) == ("DISCHARGED" if whole else "UNVERIFIED", ())
@@ -248,14 +249,71 @@ def test_a_discharge_behind_a_typed_entry_is_unverified(tmp_path: Path) -> None:
     active = {"before": PARTIAL.value, "after": ACTIVE.value}  # on the bundle of a fixture
     typed(max(ledger.folder(PLACE).iterdir()), **active)
     live = sealed(tmp_path / "evidence", hours=1)
-    path = tmp_path / "spec" / "amendments" / "0001-it-holds.md"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"It holds: `PASS` [ev:{live.id[:12]}#/findings/0/outcome].\n")
-    discharge(ledger, live, live.findings[0], amendment=sha256(path.read_bytes()), reason=REASON, now=NOW)
+    discharge(ledger, live, live.findings[0], amendment=section(tmp_path, live.id), reason=REASON, now=NOW)
     assert status(ledger) is DISCHARGED
     (gate,) = overview(ledger, {CONTRACT.id: CONTRACT}, NOW)
     assert (gate.status, discharged([gate])) == ("UNVERIFIED", (0, 1))
     assert [problem.code for problem in check(ledger, NOW)] == ["not-live"]
+
+
+@pytest.mark.parametrize(
+    ("says", "printed"),
+    [
+        ({}, ""),
+        ({"places": ()}, "unearned the amendment {} does not discharge checkpoint-import/GATE-IMPORT-001["),
+        ({"places": (dataclasses.replace(PLACE, gate="GATE-2"),)}, "unearned the amendment {} does not discharge "),
+        ({"places": (dataclasses.replace(PLACE, instance="b"),)}, "unearned the amendment {} does not discharge "),
+        ({"places": (dataclasses.replace(PLACE, contract="b"),)}, "unearned the amendment {} does not discharge "),
+        ({"gates": ()}, "unearned the amendment {} does not discharge "),
+    ],
+)
+def test_a_section_discharges_what_it_says_that_it_discharges_and_nothing_beside(
+    tmp_path: Path, says: dict[str, Any], printed: str
+) -> None:
+    ledger = Ledger(tmp_path / "evidence" / "ledger")
+    bundle = sealed(tmp_path / "evidence")
+    recorded(ledger, bundle)
+    digest = section(tmp_path, bundle.id, **says)
+    discharge(ledger, bundle, bundle.findings[0], amendment=digest, reason=REASON, now=NOW)
+    (gate,) = overview(ledger, {CONTRACT.id: CONTRACT}, NOW)
+    assert gate.status == ("UNVERIFIED" if printed else "DISCHARGED")
+    assert gate.instances[0].unverified.startswith(printed.format(digest[:12]))
+    assert [problem.code for problem in check(ledger, NOW)] == (["unearned"] if printed else [])
+
+
+@pytest.mark.slow
+def test_a_section_discharges_once_and_not_again_after_a_fail(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "evidence" / "ledger")
+    bundle = sealed(tmp_path / "evidence", hours=2)
+    recorded(ledger, bundle)
+    digest = section(tmp_path, bundle.id)
+    discharge(ledger, bundle, bundle.findings[0], amendment=digest, reason=REASON, now=NOW)
+    (first,) = ledger.folder(PLACE).glob("000003-*")
+    recorded(ledger, sealed(tmp_path / "evidence", bad=True, hours=1))  # a FAIL from before that PASS
+    recorded(ledger, sealed(tmp_path / "evidence", hours=3))
+    assert (status(ledger), check(ledger, NOW)) == (ACTIVE, ())
+    (last,) = ledger.folder(PLACE).glob("000005-*")
+    typed(last, **{**loads(first.read_bytes()), "parents": [last.stem.partition("-")[2]]})
+    (gate,) = overview(ledger, {CONTRACT.id: CONTRACT}, NOW)
+    assert gate.instances[0].unverified.startswith(f"unearned the amendment {digest[:12]} has discharged ")
+
+
+def test_a_section_about_an_earlier_contract_discharges_nothing_under_the_next(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "evidence" / "ledger")
+    bundle = sealed(tmp_path / "evidence")
+    recorded(ledger, bundle)
+    newer = dataclasses.replace(CONTRACT, version="2.0.0")
+    renewed = sealed(tmp_path / "evidence", hours=1, given=newer)
+    (move,) = record(renewed, ledger, now=NOW, contract_digest=digests(newer).whole)
+    assert move.after is ACTIVE
+    about: Any = {"reason": REASON, "now": NOW, "amendment": section(tmp_path, bundle.id)}
+    with pytest.raises(LedgerError, match="contract-changed"):
+        discharge(ledger, bundle, bundle.findings[0], **about)
+    (entry,) = ledger.folder(PLACE).glob("000003-*")
+    seen = {"outcome": "PASS", "evidence_at": utc(bundle_evidence(bundle, bundle.findings[0]).at), "kind_version": 0}
+    on = {"step": "discharge", "before": ACTIVE.value, "after": DISCHARGED.value, "cause": about["amendment"]}
+    typed(entry, **on, **seen, reason=REASON)
+    assert [problem.code for problem in check(ledger, NOW)] == ["unearned"]
 
 
 def test_there_is_nothing_to_reconcile_in_one_chain(tmp_path: Path, ledger: Ledger) -> None:

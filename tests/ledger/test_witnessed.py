@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cases import each
 from tests.evidence import drafts
-from tests.ledgers import BAD, CONTRACT, GOOD, NOW, recorded
+from tests.ledgers import BAD, CONTRACT, GOOD, NOW, recorded, section
 
 from weighbridge.core.canonical import dumps, loads, sha256
 from weighbridge.core.errors import LedgerError
@@ -19,7 +19,7 @@ from weighbridge.evidence.bundle import Bundle, seal
 from weighbridge.evidence.review import Against, State, verify
 from weighbridge.evidence.statement import BEFORE, BoundSubject, from_bytes
 from weighbridge.ledger.audit import check
-from weighbridge.ledger.causes import bundle_evidence
+from weighbridge.ledger.causes import bundle_evidence, place_of
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, PARTIAL, REGRESSED, fold
 from weighbridge.ledger.overview import overview
 from weighbridge.ledger.record import discharge
@@ -126,10 +126,9 @@ def test_a_discharge_by_an_old_bundle_stays_and_none_is_added(
     then: str | None, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = of_runs(tmp_path / "evidence", then)
-    text = f"It passed [ev:{bundle.id[:12]}#/findings/0/measured].\n"
-    (tmp_path / "spec" / "amendments").mkdir(parents=True)
-    (tmp_path / "spec" / "amendments" / "0001-claim.md").write_text(text)
-    about = {"amendment": sha256(text.encode()), "reason": "section 1 cites this evidence", "now": NOW}
+    place, gates = place_of(bundle, bundle.findings[0]), (bundle.findings[0].gate,)
+    digest = section(tmp_path, bundle.id, gates=gates, places=(place,))
+    about = {"amendment": digest, "reason": "section 1 cites this evidence", "now": NOW}
     with monkeypatch.context() as patched:
         as_before(patched)
         (move,) = recorded(ledger, bundle)

@@ -228,6 +228,8 @@ def test_one_gate_has_no_table() -> None:
         ("1 of 256 blocks are not, 11 of 12 steps are", "1 of 256 blocks is not, 11 of 12 steps are"),
         ("1 of 10 configuration fields differ", "1 of 10 configuration fields differs"),
         ("0 NaN and 1 infinities; looked at: 1 drafts", "0 NaN and 1 infinity; looked at: 1 draft"),
+        ("1 counts, 1 sums, 1 hypotheses, 1 logarithms", "1 count, 1 sum, 1 hypothesis, 1 logarithm"),
+        ("1 bundles new; signed, 1 signatures not checked", "1 bundle new; signed, 1 signature not checked"),
         ("1 of 53 tensors, 11 steps, 0.1 steps", "1 of 53 tensors, 11 steps, 0.1 steps"),
     ],
 )

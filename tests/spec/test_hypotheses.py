@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.evidence import drafts
 from tests.ledgers import sealed
 
-from weighbridge.spec.amendments import Amendment, Landing, Section
+from weighbridge.ledger.sections import Amendment, Landing, Section
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.claims import CONDITION, contradicted, look
 from weighbridge.spec.drafting import HEADS

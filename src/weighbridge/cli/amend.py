@@ -79,6 +79,7 @@ def land_section(file: Path, spec: Path, folder: Path, *, run_commands: bool) ->
     sections = landed(spec / AMENDMENTS)
     after = versions(sections)[[one.digest for one in sections].index(section.digest)]
     tell([f"landed: §{section.number} {section.about.title}, version {after}", str(section.path)])
+    tell([] if file.exists() else [f"{file} was taken into it, and is gone"])
     tell(f"discharged: {place}" for place in section.about.landing.discharges)
 
 

@@ -162,9 +162,11 @@ def show(bundle: Path, *, given: str, as_json: bool) -> None:
         finding, gate = row.finding, sealed.contract.gate(row.finding.gate)
         limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
         tell(block(row, everything=True))
-        named = ((name, getattr(finding.verdict, name)) for name in ("outcome", "measured", "limit", "counted", "of"))
-        cited = ", ".join(f"{name} {value}" for name, value in named if value is not None)
-        tell([f"{INDENT}cited by [ev:{sealed.id[:12]}#/findings/{at}/NAME]: {cited}"])
+        verdict = finding.verdict
+        named = [(name, getattr(verdict, name)) for name in ("outcome", "measured", "limit", "counted", "of")]
+        named += [(f"figures/{name}", one) for name, one in verdict.figures.items() if type(one) in (int, float, str)]
+        cited = ", ".join(f"{name} {value}" for name, value in named if value not in (None, ""))
+        tell([printable(f"{INDENT}cited by [ev:{sealed.id[:12]}#/findings/{at}/NAME]: {cited}")])
         tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])
     measured = [(one, file, digest) for one in stated.subjects for file, digest in one.digests.items()]
     digested = [(f"{s.name}@{s.instance}", *of, _commit(s.commit, s.dirty)) for s, *of in measured]

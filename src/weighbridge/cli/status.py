@@ -48,6 +48,7 @@ def command(
     Example: weighbridge status why GATE-RUN-004
 
     A status is shown only where the evidence for it is beside the ledger and judges again to it; otherwise UNVERIFIED.
+    Exit 0 all the same: it shows, and `ledger check` ends with 1.
 
     With --require it is what the evidence of a lane says of each of its gates. Exit 0: every required gate passed or is
     waived; else as `verify`.
@@ -109,7 +110,8 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
     stale, apart = sum(bool(gate.stale) for gate in gates), sum(map(_is_unmeant, gates))
     besides = "".join(f"{word}: {count}; " for word, count in (("STALE", stale), ("NOT_APPLICABLE", apart)) if count)
     done, whole = overview.discharged(gates)
-    yield f"gates: {len(gates)}, of which {said}; {besides}discharged: {done} of {whole}"
+    red = "; UNVERIFIED ends `ledger check` with 1, not `status`" if overview.UNVERIFIED in counted else ""
+    yield f"gates: {len(gates)}, of which {said}; {besides}discharged: {done} of {whole}{red}"
 
 
 def _word(gate: Gate) -> str:

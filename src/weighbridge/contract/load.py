@@ -1,5 +1,6 @@
 """From a file to a contract: read strictly, merge over what it extends, fill in parameters, report all problems."""
 
+import contextlib
 import math
 import posixpath
 import re
@@ -13,6 +14,7 @@ from weighbridge.contract.checks import freed, lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, ParamType
 from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
 from weighbridge.core import ContractError, LimitsError, data_path, model, nearest, plain, read_regular_file, sha256
+from weighbridge.core.errors import PluginError
 from weighbridge.core.frozen import dataclass, field, fields, replace
 from weighbridge.core.limits import closest, read, show
 from weighbridge.gates import KINDS
@@ -374,5 +376,9 @@ def reused(
 
 def contracts_here(folder: Path = Path("contracts")) -> dict[str, LoadedContract]:
     """Load the starter contracts and those of a folder, which go before; what cannot be used is left out."""
-    loaded, _ = load_each((*(f"{BUILTIN}{name}" for name in builtin_names()), *written_in(folder)))
-    return {one.contract.id: one for _, one in loaded}
+    found = dict[str, LoadedContract]()
+    for name in (*(f"{BUILTIN}{name}" for name in builtin_names()), *written_in(folder)):
+        with contextlib.suppress(ContractError, PluginError):
+            loaded = load_contract(name)
+            found[loaded.contract.id] = loaded
+    return found

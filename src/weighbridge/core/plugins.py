@@ -164,9 +164,13 @@ def here(sealed: Plugin) -> Plugin | None:
 
 
 def changed(sealed: Plugin) -> str:
-    """Return what to install so that all is as it was sealed; empty where it is."""
+    """Return what to install or mend so that all is as it was sealed; empty where it is."""
     if (found := here(sealed)) is None:
         return f"{sealed} comes with {sealed.of}: install it"
+    try:
+        what_is(entry_points()[FORMS[sealed.what].group, sealed.name][0])
+    except PluginError as broken:
+        return broken.what
     return "" if found == sealed else f"{sealed} came with {sealed.of}, here it is of {found.of}"
 
 

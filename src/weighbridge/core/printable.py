@@ -18,11 +18,12 @@ def printable(text: str) -> str:
 
 _ONE = re.compile(
     r"(?<![\w.,/-])(?<!step )(1 (?:of 1 )?)("
-    r"case|check|checksum|citation|column|contract|digest|draft|element|entr|epoch|event|"
-    r"field|file|finding|gate|infinit|instance|key|norm|place|point|problem|row|run|sample|"
-    r"section|sequence|spike|status|step|tall|tensor|time|token|verdict|warning|weight|wrap|bound"
+    r"bundle|case|check|checksum|citation|column|contract|count|digest|draft|element|entr|epoch|event|"
+    r"field|file|finding|gate|hypothes|infinit|instance|key|logarithm|norm|place|point|problem|row|run|sample|"
+    r"section|sequence|signature|spike|status|step|sum|tall|tensor|time|token|verdict|warning|weight|wrap|bound"
     r")(ies|es|s)\b(?:((?: of [\w.]+)?) (are|have|were|follow)\b)?"
 )
+_END = {"ies": "y", "hypothes": "is"}
 _OF_ONE = {"differ": " differs", "are": " is", "have": " has", "were": " was", "follow": " follows", None: ""}
 
 
@@ -32,7 +33,9 @@ _ONE_OF = re.compile(r"(?<![\w.,/-])(1 of \d+ (?:configuration )?\w+s) (are|have
 def singular(text: str) -> str:
     """Return a text in which one thing is one: `1 step`, and not `1 steps`."""
     text = _ONE_OF.sub(lambda of: of[1] + str(_OF_ONE[of[2]]), text)
-    return _ONE.sub(lambda of: f"{of[1]}{of[2]}{'y' * (of[3] == 'ies')}{of[4] or ''}{_OF_ONE[of[5]]}", text)
+    return _ONE.sub(
+        lambda of: f"{of[1]}{of[2]}{_END.get(of[2], _END.get(of[3], ''))}{of[4] or ''}{_OF_ONE[of[5]]}", text
+    )
 
 
 _COMMAND = re.compile(r"^(\s*)(?=::)|(?<=#)(?=#(?:vso)?\[)", re.MULTILINE)

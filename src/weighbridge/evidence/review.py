@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.contract.resolved import check_limits, contract_to_json, digests
 from weighbridge.core import BundleError, Json, UsageError, WeighbridgeError, dumps, loads, model, nearest, plain
-from weighbridge.core.errors import SubjectError
+from weighbridge.core.errors import PluginError, SubjectError
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.local_files import is_file, is_folder
 from weighbridge.core.plugins import changed, here
@@ -323,8 +323,14 @@ def rejudge(bundle: Bundle) -> bytes:
 def other_versions(bundle: Bundle) -> tuple[str, ...]:
     """Return what judged this bundle and is not here: kinds in that version, as `kind/version`, and quantities."""
     used = sorted({(finding.kind, finding.kind_version) for finding in bundle.findings})
-    kinds = (f"{name}/{version}" for name, version in used if getattr(KINDS.get(name), "version", None) != version)
+    kinds = (f"{name}/{version}" for name, version in used if _version_here(name) != version)
     return (*kinds, *(str(one) for one in bundle.plugins if one.what == "quantity" and here(one) is None))
+
+
+def _version_here(kind: str) -> int | None:
+    with contextlib.suppress(PluginError):  # one that cannot be used is as good as none, and says nothing of a bundle
+        return getattr(KINDS.get(kind), "version", None)
+    return None
 
 
 def brought_otherwise(bundle: Bundle) -> tuple[str, ...]:

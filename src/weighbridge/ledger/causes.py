@@ -2,7 +2,6 @@
 
 import contextlib
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from weighbridge.contract.resolved import contract_from_json, digests
-from weighbridge.core import BundleError, LedgerError, WeighbridgeError, dumps, is_folder, loads, model, plain, sha256
+from weighbridge.core import BundleError, LedgerError, WeighbridgeError, dumps, is_folder, loads, model, plain
 from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
@@ -20,10 +19,9 @@ from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate
 from weighbridge.judging.requests import DEFAULT, facts_of
 from weighbridge.ledger import fold
 from weighbridge.ledger.fold import BundleEvidence, Chains, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
+from weighbridge.ledger.sections import LANDED, Amendment, Section, section_of
 from weighbridge.ledger.store import DIGEST, Ledger
 
-LANDED = re.compile(r"\d{4}-[^/]+\.md")
-CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")
 FILES, UNRECORDED = (model.SubjectKind.CHECKPOINT, model.SubjectKind.MODEL, model.SubjectKind.TRACE), "unrecorded-fail"
 LeftOut: TypeAlias = tuple[LedgerPlace, str, BundleError]  # the place, and the bundle that says more than the ledger
 RESTORE = "restore it from the history of the repository"
@@ -176,11 +174,27 @@ class Causes:
         return manifest.read_file(DiskFolder(self.folders[bundle[:ID_SHOWN]]), self.stated[bundle].manifest, name)
 
     @cached_property
-    def landed(self) -> dict[str, str]:
-        """Return the text of every landed amendment, by its digest."""
-        folder = self.ledger.root.absolute().parent.parent / "spec" / "amendments"
-        files = (path.read_bytes() for path in folder.glob("*.md") if LANDED.fullmatch(path.name) and path.is_file())
-        return {sha256(data): data.decode("utf-8", errors="replace") for data in files}
+    def landed(self) -> dict[str, Section]:
+        """Return every landed amendment that is as it landed, by its digest; `amend check` tells of others."""
+        folder, found = self.ledger.root.absolute().parent.parent / "spec" / "amendments", dict[str, Section]()
+        for path in (path for path in folder.glob("*.md") if LANDED.fullmatch(path.name)):
+            with contextlib.suppress(WeighbridgeError):
+                section = section_of(path)
+                found[section.digest] = section
+        return found
+
+    def discharging(self, entry: LedgerEntry) -> Amendment:
+        """Return what landed and says, of itself, that it discharges an entry's place, as it can do once."""
+        if (section := self.landed.get(entry.cause)) is None:
+            what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
+            raise LedgerError("no-amendment", what, remedy=RESTORE)
+        about, place = section.about, entry.place
+        if place.gate not in about.gates or str(place) not in about.landing.discharges:
+            raise LedgerError("unearned", f"the amendment {entry.cause[:12]} does not discharge {place}")
+        earlier = (one for one in self.chains.get(place, {}).values() if one.seq < entry.seq)
+        if any((one.step, one.cause) == (entry.step, entry.cause) for one in earlier):
+            raise LedgerError("unearned", f"the amendment {entry.cause[:12]} has discharged {place} before")
+        return about
 
     def shown(self, bundle: str) -> Shown:
         """Return what a bundle shows, by 12 digits of its id or more; raise `no-bundle` or `not-rederivable`."""
@@ -202,7 +216,7 @@ class Causes:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
         opened = open_bundle(path)
         for problem in (*filter(None, [self.unread.get(path.name)]), *opened.problems):
-            what = f"bundle {short} is not whole: {problem.where} {problem.what}"
+            what = f"bundle {short} is not whole: {problem.where or 'it'} {problem.what}"
             raise LedgerError("no-bundle", what, remedy=RESTORE)
         bundle = decode(opened)
         stated = bundle.statement.contract, bundle.statement.overridden
@@ -304,13 +318,13 @@ class Causes:
                 what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
                 raise LedgerError("no-bundle", what, remedy=RESTORE)
         elif entry.step is LedgerStep.DISCHARGE:
-            if (text := self.landed.get(entry.cause)) is None:
-                what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
-                raise LedgerError("no-amendment", what, remedy=RESTORE)
-            shown = [self.shown(found) for found in dict.fromkeys(CITED.findall(text))]
-            cited = (one.evidence.get(one.known_as(entry.place)) for one in shown)
-            if not any(one.as_sealed.sound and utc(one.at) == entry.evidence_at for one in cited if one):
-                raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
+            about = self.discharging(entry)
+            shown, landed = [self.shown(found) for found in about.evidence], moment(about.landing.at)
+            mine = [found for one in shown if (found := one.evidence.get(one.known_as(entry.place)))]
+            earned = (utc(one.at) for one in mine if one.as_sealed.discharges(before, landed))
+            if entry.evidence_at not in earned:
+                what = f"the amendment has no evidence of {entry.evidence_at} that discharges it"
+                raise LedgerError("unearned", what)
         elif entry.step is LedgerStep.RETIRE:
             self.demand_successor_or_bundle(entry.place, entry.cause, moment(entry.recorded_at))
 

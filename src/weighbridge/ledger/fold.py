@@ -133,6 +133,13 @@ class BundleEvidence:
         """Return it as it counted when it was sealed, for what the ledger recorded of it then."""
         return replace(self, live=self.live_then)
 
+    def discharges(self, standing: Standing, landed: datetime) -> bool:
+        """Return whether a section that cites it, and landed then, moves what stands so to DISCHARGED."""
+        later = standing.failed_at is None or self.at > standing.failed_at
+        same = self.contract_digest == standing.contract_digest and self.kind_version >= standing.kind_version
+        active = standing.status is ACTIVE and not standing.diverged
+        return active and self.sound and later and same and self.fresh(landed)
+
     def fresh(self, now: datetime) -> bool:
         """Return whether it is no older than its gate allows."""
         return self.max_age_days is None or (now - self.at).total_seconds() <= self.max_age_days * DAY_S

@@ -93,7 +93,8 @@ def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool
         known = {key: one for key, one in entries.items() if not as_of or moment(one.recorded_at) <= now}
         if known and not fold.declared_alone(place, chains):
             at = _stood(place, known, causes, contracts.get(place.contract), now)
-            doubts = [f"bundles/{name} cannot be read: {one.what}" for name, one in causes.unread.items()]
+            unread = ((name, one.what) for name, one in causes.unread.items() if one.what not in at.unverified)
+            doubts = [f"bundles/{name} cannot be read: {what}" for name, what in unread]
             doubts += [f"{why.what}: {why.remedy}" for at_, _, why in left_out if at_ == place]
             found.setdefault((place.contract, place.gate), []).append(replace(at, stale=(*at.stale, *doubts)))
     known_here = {contract for contract, _ in found} & contracts.keys()

@@ -120,6 +120,8 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
         raise LedgerError("not-live", f"{place} passed without live evidence of a clean tool", remedy=remedy)
     if standing.failed_at is not None and seen.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL")
+    if standing.status is fold.ACTIVE and seen.contract_digest != standing.contract_digest:
+        raise LedgerError("contract-changed", f"{place} is live under another contract than bundle {bundle.id[:12]}'s")
     shown = {"evidence_at": utc(seen.at), "outcome": seen.outcome}
     return _append(ledger, place, LedgerStep.DISCHARGE, fold.DISCHARGED, now, reason=reason, cause=amendment, **shown)
 

@@ -15,7 +15,7 @@ from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State
 from weighbridge.evidence.statement import moment
-from weighbridge.spec.amendments import Section
+from weighbridge.ledger.sections import Section
 from weighbridge.spec.citations import NUMBER, Bundles, Citation, agrees, citations, computed, printed, resolve
 from weighbridge.spec.drafting import HEADS, TABLES, WRITTEN
 from weighbridge.spec.reading import Known, Looked, Text, Unit, folded, found, units_of

@@ -14,9 +14,10 @@ from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
+from weighbridge.ledger.sections import Amendment, Premise, Section
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.spec.amendments import IDENTICALLY, Amendment, Premise, Section, slug, written
+from weighbridge.spec.amendments import IDENTICALLY, slug, written
 from weighbridge.spec.citations import cite, printed
 from weighbridge.spec.reading import Unit, found, units_of
 from weighbridge.spec.tally import Stood, place_in
