@@ -199,7 +199,7 @@ def test_a_discharge_cites_the_pass_of_its_own_moment(cli: Cli, workplace: Path,
     for at, code in ((body["evidence_at"], 0), (body["evidence_at"][:-4] + other, 1)):
         forged = typed(second, **{**body, **said, "kind_version": 0, "evidence_at": at, "reason": "section 1"})
         ended = cli("ledger", "check")
-        assert (ended.code, "the amendment has no evidence of" in ended.out) == (code, bool(code)), ended.out
+        assert ("the amendment has no evidence of" in ended.out) == bool(code), ended.out
         forged.unlink()
 
 

@@ -397,3 +397,43 @@ def test_a_loss_that_hardly_moves_may_be_of_a_rate_far_too_low(cli: Cli, workpla
     (workplace / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = cli("verify", "builtin:training-log", "--subject", "run=log.jsonl", "--gate", "GATE-LOG-LEARNED")
     assert (ended.code, "a learning rate of zero or far too low" in ended.out) == (1, True), ended.out
+
+
+def test_a_log_that_lacks_its_end_is_not_all_the_steps_that_its_header_tells_of(cli: Cli, here: Path) -> None:
+    state = json.loads((here / "trainer_state.json").read_text())
+    state["log_history"] = state["log_history"][:60]
+    (here / "cut.json").write_text(json.dumps(state))
+    ended = cli("verify", "builtin:training-log", "--subject", "run=cut.json", "--verbose")
+    assert "contradicted: 120 steps were taken, and no row is logged after step 60" in ended.out
+    assert "FAIL     GATE-LOG-ENDED (advisory)" in ended.out
+    assert "1 failed (1 as advice), " in ended.lines[-1]
+    assert cli("inspect", "cut.json", "--strict").code == 1
+
+
+@pytest.mark.parametrize(("best", "code"), [(None, 1), (0.5, 0)])
+def test_a_trainer_that_summed_up_early_has_ended_early_unless_it_kept_a_best_metric(
+    cli: Cli, here: Path, best: float | None, code: int
+) -> None:
+    state = json.loads(trainer_state(here / "early.json", reached=60).read_text()) | {"best_metric": best}
+    assert cli("inspect", "early.json", "--strict").code == 0  # as a checkpoint on the way has it
+    state["log_history"].append({"step": 60, "total_flos": 0.0, "train_loss": 2.4, "train_runtime": 1.5})
+    (here / "early.json").write_text(json.dumps(state))
+    assert cli("inspect", "early.json", "--strict").code == code
+
+
+def test_of_several_contracts_each_takes_the_parameters_that_it_has(cli: Cli, here: Path) -> None:
+    both = ("verify", "builtin:training-run", "builtin:diagnostics", "--subject", f"run={RUN}")
+    assert cli(*both, "--param", "device=cpu").code != 2
+    ended = cli(*both, "--param", "devce=cpu")
+    assert (ended.code, "'devce' is no parameter of this contract; did you mean 'device'?" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize(("from_60", "said"), [(1e-6, "condition is not met: PASS"), (0.0, "FAIL     GATE-RUN-USED  ")])
+def test_zeros_in_the_place_of_the_gradients_that_arrived_fail_a_run(
+    cli: Cli, here: Path, from_60: float, said: str
+) -> None:
+    rows = [{"step": at, "loss": 3 - at / 60, "grad_norm": 2 + at % 7 / 9} for at in range(120)]
+    used = [row | {"grad_norm_used": row["grad_norm"] * (from_60 if row["step"] >= 60 else 1)} for row in rows]
+    (here / "log.jsonl").write_text("\n".join(map(json.dumps, used)))
+    ended = cli("verify", "builtin:training-run", "--gate", "GATE-RUN-USED", "--subject", "run=log.jsonl")
+    assert said in ended.out

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, progress, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.core import ExitCode, LedgerError, UsageError, is_folder, printable
+from weighbridge.core import AmendmentError, ExitCode, LedgerError, UsageError, WeighbridgeError, is_folder, printable
 from weighbridge.evidence.bundle import ID_SHOWN, unseal
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.manifest import CONTRACT_YAML
@@ -40,7 +41,7 @@ def command() -> None:
 def check_ledger(folder: Path, base: str | None) -> None:
     """Check every entry of the ledger, and that it follows from its evidence.
 
-    Each bundle beside the ledger is judged again.
+    Each bundle beside the ledger is judged again, and each landed section that discharges a gate is drafted again.
 
     Exit 0: whole; 1: not; 2: there is no ledger; 3: a bundle cannot be judged again by this version.
     """
@@ -48,13 +49,28 @@ def check_ledger(folder: Path, base: str | None) -> None:
         remedy = "name its folder with --ledger, or make the first entry with verify --record"
         raise UsageError("no-ledger", "there is no ledger here", where=str(folder), remedy=remedy)
     ledger = Ledger(folder)
-    problems = check(ledger, dt.datetime.now(dt.UTC), base)
+    now = dt.datetime.now(dt.UTC)
+    problems = [*check(ledger, now, base), *_discharging(ledger, now)]
     tell(map(str, problems))
     if problems:
         tell([f"problems: {len(problems)}"])
         sys.exit(ExitCode.BLOCKED if {one.code for one in problems} == {OTHER_VERSION} else ExitCode.FAILED)
     chains = ledger.chains()
     tell([f"whole: {sum(map(len, chains.values()))} entries of {len(chains)} gates, counted by instance"])
+
+
+def _discharging(ledger: Ledger, now: dt.datetime) -> Iterator[WeighbridgeError]:
+    """Yield what is wrong with the landed sections that discharge a gate: an entry goes by what they say."""
+    from weighbridge.spec.amendments import landed
+    from weighbridge.spec.landing import AMENDMENTS, Here, check_landed
+
+    here = Here(spec=ledger.root.absolute().parent.parent / "spec", ledger=ledger, now=now)
+    try:
+        sections = landed(here.spec / AMENDMENTS)
+        for one in (one for one in sections if one.about.landing.discharges):
+            yield from (found.error for found in check_landed(here, one, sections).problems if not found.warning)
+    except AmendmentError as problem:
+        yield problem
 
 
 @verb("record", "Record bundles that were sealed elsewhere.", "2f6a7cfc0f86", of=command)

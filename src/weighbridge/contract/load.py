@@ -82,11 +82,21 @@ def load_contract(name: str | Path, overrides: Mapping[str, str] = MappingProxyT
 def load_each(
     names: Iterable[str], overrides: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[list[tuple[str, LoadedContract]], list[ContractError]]:
-    """Return those of several contracts that can be loaded, each with its name, and the problems of all others."""
+    """Return those of several contracts that can be loaded, each with its name, and the problems of all others.
+
+    Of several, each takes the overrides of its own parameters; one that is of none is a problem of each.
+    """
     loaded, problems = list[tuple[str, LoadedContract]](), list[ContractError]()
     for name in names:
         try:
-            loaded.append((name, load_contract(name, overrides)))
+            loaded.append((name, load_contract(name)))
+        except ContractError as error:
+            problems += error.problems
+    known = {param for _, one in loaded for param in one.contract.params}
+    for at, (name, one) in enumerate(loaded if overrides else ()):
+        mine = {param: text for param, text in overrides.items() if param in one.contract.params or param not in known}
+        try:
+            loaded[at] = name, load_contract(name, mine) if mine else one
         except ContractError as error:
             problems += error.problems
     return loaded, problems

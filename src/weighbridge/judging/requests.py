@@ -170,7 +170,7 @@ def _comparable(found: object, needed: model.Scalar) -> bool:
 # --- What is asked of every run, unless the gate's `when:` or `where:` says otherwise by name -------------------------
 
 NOTED = (*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, RECORDER_FAILED, "mapped_by_place", "unterminated", "banner_lines")
-RUN_FACTS = (ENDED, "ended_by", "requested_steps", "steps", *NOTED)
+RUN_FACTS = ("started", ENDED, "ended_by", "requested_steps", "steps", *NOTED)
 
 
 def is_of_run(gate: GateDecl) -> bool:

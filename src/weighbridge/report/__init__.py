@@ -312,7 +312,10 @@ def tally(findings: Sequence[Finding], code: ExitCode, excused: int = 0, left_ou
     counts = Counter(finding.verdict.outcome for finding in findings)
     words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked"}
     words |= {Outcome.NOT_APPLICABLE: "not applicable", Outcome.PASS: "passed"}
-    counted = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
+    advice = [one.verdict.outcome for one in findings if one.severity is model.Severity.ADVISORY]
+    red = (Outcome.FAIL, Outcome.BLOCKED)
+    of: Mapping[Outcome, str] = {one: f" ({advice.count(one)} as advice)" for one in red if one in advice}
+    counted = ", ".join(f"{counts[one]} {word}{of.get(one, '')}" for one, word in words.items() if counts[one])
     counted = f"{counted or 'nothing judged'} of {len(findings)}{f', {excused} excused' if excused else ''}"
     counted += f", {left_out} not judged" if left_out else ""
     return f"{counted} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"

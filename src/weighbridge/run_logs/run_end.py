@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from weighbridge.core import Basis, Fields, data, dataclass
@@ -11,6 +11,7 @@ from weighbridge.quantities.facts import ENDS
 
 ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = ENDS
 # What reports call it (`status`, `state`), in lower case.
+SUMMED = "train_runtime"
 STATUS = {said: ended for ended, words in data.table("run_logs/statuses").items() for said in words}
 
 
@@ -26,8 +27,11 @@ class RunEnd:
     contradicted_by: tuple[str, ...] = ()
 
 
-def run_end(facts: Fields, events: Sequence[Fields], steps: int, last_step: float | None = None) -> RunEnd:
-    """Return how a run of so many recorded steps ended, of which the last has this number."""
+def run_end(
+    facts: Fields, events: Sequence[Fields], steps: int, last_step: float | None = None, *,
+    gap: float | None = None, columns: Collection[str] = (),
+) -> RunEnd:  # fmt: skip
+    """Return how a run of so many recorded steps ended, of which the last has this number and `gap` is the widest."""
     asked = _count(facts.get("requested_steps", facts.get("max_steps")))
     steps += _count(facts.get("first_step")) or 0  # a segment that resumed goes on with the steps of another
     reached = _count(facts.get("global_step"))  # a Trainer counts them, however rarely it logs
@@ -43,9 +47,14 @@ def run_end(facts: Fields, events: Sequence[Fields], steps: int, last_step: floa
         ended = RAISED if by else ENDED if asked is None or steps >= asked else EARLY
         basis = Basis.REPORTED if by or asked is None else Basis.DERIVED
         return RunEnd(ended=ended, basis=basis, by=by, contradicted_by=other + over, **so_far)
+    if reached is not None and last_step and gap and reached - last_step > 2 * gap:
+        cut = f"{reached} steps were taken, and no row is logged after step {last_step:g}"
+        return RunEnd(ended=UNKNOWN, contradicted_by=(*over, cut), requested_steps=asked, taken_steps=int(last_step))
     if asked is not None and reached is not None:
-        basis = Basis.DERIVED if reached >= asked and last_step == reached else Basis.REPORTED
-        ended = ENDED if reached >= asked else UNKNOWN
+        # A Trainer sums up once it has ended; one that ends by patience keeps a best metric.
+        summed = SUMMED in columns and facts.get("best_metric") is None
+        basis = Basis.DERIVED if (reached >= asked and last_step == reached) or summed else Basis.REPORTED
+        ended = ENDED if reached >= asked else EARLY if summed else UNKNOWN
         return RunEnd(ended=ended, basis=basis, contradicted_by=over, **so_far)
     status = str(facts.get("status", facts.get("state", "")))
     if status.lower() in STATUS:

@@ -34,8 +34,10 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     found |= {"tokens": _finite(consumed), "tokens_from": source, "tokens_rows": rows}
     found |= {**_lacking("loss", columns.get("loss"), columns[STEP]), **_speed(columns)}
     found |= {"corpus_tokens": corpus_tokens(view), "announced_steps": announced_steps(view)}
-    end = run_end(view.facts, view.events, order.steps, max(numbers(view, STEP), default=None))
-    over = end.requested_steps is not None and end.taken_steps > end.requested_steps  # however it will end
+    last = max(numbers(view, STEP), default=None)
+    logged: dict[str, Any] = {"gap": order.largest_gap, "columns": view.column_names}
+    end = run_end(view.facts, view.events, order.steps, last, **logged)
+    over = bool(end.contradicted_by)  # of too many steps, or a log that lacks its end, however the run will end
     unsure = end.ended in (GOING, UNKNOWN) and end.basis is Basis.REPORTED
     taken = None if unsure and not over else end.taken_steps
     found |= {"requested_steps": end.requested_steps, "taken_steps": taken or None}

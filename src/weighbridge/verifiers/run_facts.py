@@ -9,7 +9,7 @@ from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectK
 from weighbridge.core.limits import closest
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact, fact_of
-from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
+from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct, order
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
@@ -23,7 +23,7 @@ ALIKE = 0.85  # two names, one of which is then a slip of the other
 REPORTED = {  # fact: the section of run.json that has it
     **dict.fromkeys(("seq_len", "batch_size", "corpus_tokens"), "data"),
     **dict.fromkeys(("vocab", "parameters"), "model"),
-    **dict.fromkeys(("requested_device", "resolved_device", "pid", "host", "commit"), ""),
+    **dict.fromkeys(("started", "requested_device", "resolved_device", "pid", "host", "commit"), ""),
 }
 
 
@@ -46,7 +46,8 @@ def measure(views: Views, options: Fields) -> Measurement:
     steps = dense(view, STEP)
     logged, count = steps.values[steps.known], distinct(steps)
     last = float(logged.max()) if len(logged) else None
-    end = run_end(view.facts, view.events, count, last)
+    gap = order(steps).largest_gap
+    end = run_end(view.facts, view.events, count, last, gap=gap, columns=view.column_names)
     facts += [fact_of("rows", view.rows, Basis.MEASURED), fact_of("steps", count, Basis.MEASURED)]
     if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
         facts.append(fact_of("last_step", int(last), Basis.MEASURED))

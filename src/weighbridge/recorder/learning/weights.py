@@ -25,14 +25,14 @@ class Weights(Channel):
     period = SELDOM
 
     def row(self) -> Mapping[str, Cell]:
-        """Look at them after the step; 0 has every precision, and does not count."""
+        """Look at them after the step; 0, NaN and infinities have every precision, and do not count."""
         weights = here(one for one in self.watched.parameters() if one.is_floating_point() or one.is_complex())
         found: dict[str, Cell] = {"weight_norm": norms(weights).norm()} if weights else {}
         matrices = [one for one in here(self.watched.trained()) if one.dim() == 2 and one.dtype == torch.float32]
         if matrices:
             sampled = [every_so_many(one, SAMPLE).view(torch.int32) for one in matrices]
             words = torch.cat([one.to(sampled[0].device) for one in sampled])
-            counted = (words & 0x7FFFFFFF) != 0
+            counted = ((words & 0x7FFFFFFF) != 0) & ((words & 0x7F800000) != 0x7F800000)
             found["bf16_share"] = (counted & ((words & 0xFFFF) == 0)).sum() / counted.sum()
         return found
 
