@@ -106,7 +106,7 @@ def compare(
         views["source", DEFAULT] = adapted(checkpoint.open_checkpoint(source), checkpoint.open_checkpoint(adapter))
     if not all(imports):
         raise UsageError("subject-form", "an import without a path")
-    chosen = {name: policy or _declared(opened.get(name)) for name in paths}
+    chosen = {name: policy or _declared(opened.get(name), source, path) for name, path in paths.items()}
     gates = {name: _gates(name, chosen[name], look, may_differ, may_ignore) for name in paths}
     targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
     contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
@@ -249,12 +249,15 @@ def wrong_file_type(view: Any) -> str:
     return f"{FILE_TYPE} is {name}, and no tensor is {dtype}: there are {there}"
 
 
-def _declared(view: Opened) -> Policy:
-    """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
+def _declared(view: Opened, source: str, path: str) -> Policy:
+    """Return the default policy: lossless, or for a quantised file the types that it declares."""
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
     if not blocks and view is not None and any(True for _ in marked(view)):
-        return Policy(limits={"policy": "packed"}, name="packed", why=" (the file holds codes and their scales)")
+        named = "packed"
+        with contextlib.suppress(SubjectError):  # a source that cannot be read is told of when it is compared
+            named = stated_policy(source, path)[0] or named
+        return Policy(limits={"policy": named}, name=named, why=" (the file holds codes and their scales)")
     if not blocks:
         return Policy(limits={"policy": "lossless"}, name="lossless")
     named = f"at-most:quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"
@@ -271,7 +274,8 @@ def stated_policy(source: str, candidate: str) -> tuple[str, str]:
     rounded = next((name for name, one in ROUNDED_TYPES.items() if one == number), "")
     states = f"{FILE_TYPE} {number}"
     if (settings := settings_of(made)) and any(marked(made)):  # packers store what they leave in one dtype
-        both = (one.dtype for name, one in made.tensors.items() if name in of.tensors and one.dtype in floats)
+        kept = {} if any(marked(of)) else of.tensors  # what was packed before has kept its own
+        both = (one.dtype for name, one in made.tensors.items() if name in kept and one.dtype in floats)
         rounded = next((dtype for dtype in both if dtype in ROUNDED_TYPES and before - {dtype}), "")
         states = f"quantization_config {settings.get('quant_method') or settings.get('bits')}"
         return "packed" + (f"+rounded:{rounded}" if rounded else ""), states
