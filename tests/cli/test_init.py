@@ -339,7 +339,8 @@ def test_of_a_log_without_a_step_the_contract_is_a_guess_and_its_gates_are_block
     path.write_text(log)
     ended = cli("verify", "builtin:training-log", "--subject", f"run={path}")
     gates = len(load_contract("builtin:training-log").contract.gates)
-    assert (ended.code, ended.lines[-1]) == (3, f"{gates} blocked (5 as advice) of {gates} -> exit 3 (blocked)"), ended.out
+    said = f"{gates} blocked (5 as advice) of {gates} -> exit 3 (blocked)"
+    assert (ended.code, ended.lines[-1]) == (3, said), ended.out
     begun = cli("init", "--for", "run", "--subject", f"run={path}", "--ci", "none")
     assert (begun.code, begun.err) == (0, "")
     assert re.fullmatch("guessed run: .*, so builtin:training-log is a guess", begun.lines[0])
