@@ -196,7 +196,7 @@ def test_gates_that_are_not_meant_for_a_run_are_reported_by_cause(cli: Cli) -> N
     printed = cli("verify", "builtin:training-run", "--subject", f"run={RUN}").lines
     unmeant = [line for line in printed if line.startswith("NOT_APPLICABLE ")]
     assert unmeant[0].startswith("NOT_APPLICABLE 30 gates: GATE-RUN-STEPS, GATE-RUN-SCALE, ")
-    assert unmeant[0].endswith(", +26 more (the run has no requested_steps, loss_gradient_scale, own_loss, +26 more)")
+    assert unmeant[0].endswith(", +27 more (the run has no requested_steps, loss_gradient_scale, own_loss, +26 more)")
     assert "(too few numbers: loss needs 300, grad_norm needs 100, val_loss needs 5, +1 more)" in unmeant[1]
     assert (len(unmeant), len(printed) < 40) == (3, True)  # the third is of the table
 
