@@ -198,7 +198,7 @@ def test_a_run_with_a_nan_is_equal_to_itself(cli: Cli, tmp_path: Path) -> None:
     steps.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     bundle = sealed(cli, "builtin:training-log", "--subject", f"run={tmp_path / 'run'}")
     text = drawn(cli, bundle, "--run", tmp_path / "run", "--base", tmp_path / "run")
-    assert "loss: equal to run to the bit at every step that both have." in text
+    assert "loss: equal to the earlier run, run, to the bit at every step that both have." in text
     assert re.search(r"The same throughout: \w+[^.]*\bloss\b", text)
 
 
@@ -218,7 +218,7 @@ def test_layers_are_drawn_of_the_sealed_run_and_the_dead_one_is_named(cli: Cli, 
         "From layers.jsonl of --run, which no bundle seals: the gates above read columns of steps.jsonl instead."
         in text
     )
-    assert "loss: equal to run to the bit at every step that both have." in text
+    assert "loss: equal to the earlier run, run, to the bit at every step that both have." in text
     layers.write_text("".join(f"{json.dumps({**row, 'grad': math.nan})}\n" for row in rows))
     text = drawn(cli, bundle, "--run", tmp_path / "run")
     assert "Every tensor has a gradient at every recorded step. Some of them are no numbers." in text

@@ -230,6 +230,7 @@ def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]]) -> str:
                 size = {"x": left, "y": top + 3, "width": round(max(ends[-1] - left, 1.0), 1), "height": height - 6}
                 parts.append(tag("rect", class_=f"bar {kind}", fill=ink, fill_opacity=pale, **size))
         said = "exactly 0" if own == 0 else short(own)
+        said += f" added to {short(came)}" if came and own and came > own else ""  # where the pale bar ends
         parts.append(text(max(ends) + 8, top + 14, f"{said}, {bad}" if bad else said, dim=not bad))
     return svg(foot + 26, title, "".join(parts))
 

@@ -46,7 +46,7 @@ class Tab:
     @property
     def answer(self) -> str:
         """Return what its gates came to."""
-        return f"{counted(self.judged) or 'No gate asks it.'} {self.says}".strip()
+        return f"{counted(self.judged) or 'No gate judges this.'} {self.says}".strip()
 
     @property
     def says(self) -> str:

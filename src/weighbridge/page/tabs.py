@@ -147,7 +147,7 @@ def _layers(given: Sources, layers: Layers | None) -> Tab:
     more = f"{'; '.join(capped(said, NAMED)) or 'Every tensor has a gradient at every recorded step'}.{odd}"
     for name, row in zip(layers.names, layers.grad, strict=True):
         silent = still.get((name, every), ())  # which the others of its group would hide
-        rows += [(name, row), *([(f"{name}, {len(silent)} dead", (0.0,) * every)] if silent else [])]
+        rows += [(name, row), *([(f"{name}: {len(silent)} at 0", (0.0,) * every)] if silent else [])]
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
     caption += f"From layers.jsonl of --run, which {'the gates above read.' if of_tensors else NOT_SEALED}"
     names, cells = zip(*rows, strict=True)
@@ -330,9 +330,11 @@ def _parting(
     rows = at_both(cells(one), cells(other)) if exact else at_both(*courses)
     apart, how = list(filter(parts_at, rows)), "to the bit" if exact else "to six digits"
     if not apart:
-        return f"equal to {given.base_name} {how} at every step that both have.", None
+        return f"equal to the earlier run, {given.base_name}, {how} at every step that both have.", None
     far = {step: math.inf if math.isnan(a - b) else abs(a - b) for step, a, b in apart}
     where, (step, mine, theirs) = max(far, key=lambda one: far[one]), apart[0]
-    said = f"differs from step {step} on, where it is {short(mine)} here and {short(theirs)} in {given.base_name}; "
-    before = f"equal {how} before; " if rows[0] != apart[0] else ""
-    return f"{said}{before}farthest {far[where]:.4g} at step {where}.", step
+    both = [short(mine), short(theirs)]
+    both = both if len({*both}) > 1 else [repr(mine), repr(theirs)]
+    said = f"differs from step {step} on: {both[0]} here, {both[1]} in the earlier run, {given.base_name}; "
+    before = f"equal {how} until then; " if rows[0] != apart[0] else ""
+    return f"{said}{before}largest difference {far[where]:.4g} at step {where}.", step
