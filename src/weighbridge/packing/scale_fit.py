@@ -10,7 +10,7 @@ between the ends, since values are cut off there; a choice by the codes leaves i
 import math
 from typing import Any
 
-from weighbridge.core import Doubles, Floats, NDArray, dataclass, field, np
+from weighbridge.core import Floats, NDArray, dataclass, field, np
 from weighbridge.packing.unpacking import SLACK, Rule, Tile
 
 LOOK = 3  # standard errors that a scale is too small by, ends among its codes, from which on they are left out
@@ -28,6 +28,7 @@ class ScaleFit:
     order: "NDArray[np.intp] | None" = field(init=False)  # of columns, by groups that do not lie side by side
     first: "NDArray[np.intp]" = field(init=False)  # of each group's, in that order
     sizes: "NDArray[np.intp]" = field(init=False)
+    many: Floats = field(init=False)  # the same, in the type of sums
     even: bool = field(init=False)  # groups of as many columns each
     numbers: "NDArray[np.intp] | None" = field(init=False)  # of the groups that there are, where some may not be
     sums: Floats = field(init=False)
@@ -44,6 +45,7 @@ class ScaleFit:
         self.order = None if numbers is None else np.argsort(groups, kind="stable")
         self.first = np.flatnonzero(np.diff(groups if self.order is None else groups[self.order], prepend=-1))
         self.sizes = np.diff(self.first, append=columns)
+        self.many = self.sizes.astype(np.float32)
         self.numbers = None if numbers is None else np.unique(numbers)
         self.even = bool((self.sizes == self.sizes[0]).all())
 
@@ -62,7 +64,7 @@ class ScaleFit:
         np.negative(xe, out=xe)
         self.sums[3] = scales if self.numbers is None else scales[:, self.numbers]
         ye = xe + ee  # but for its sign
-        found: NDArray[np.bool_] = (ye < 0) & (ye * ye * self.sizes > LOOK**2 * ee * (xx + xe + ye))
+        found: NDArray[np.bool_] = (ye < 0) & (ye * ye * self.many > LOOK**2 * ee * (xx + xe + ye))
         return found
 
     def look_again(self, at: int, groups: "NDArray[np.bool_]", meant: Floats, tile: Tile) -> None:
@@ -85,7 +87,7 @@ class ScaleFit:
             beyond = np.where(small, (ye - SLACK * yy) / np.sqrt(yy * ff), beyond)
             along = np.where(small, ye * ye / yy, along)
             factors = np.where(small, yy / (yy + np.fmax(ye, 0)), factors)
-        off = (along > MOVED * squares * self.sizes) & (beyond > self._surely(SURE))
+        off = (along > MOVED * squares * self.many) & (beyond > self._surely(SURE))
         off |= -both > self._surely(OPPOSITE) * np.sqrt(xx * decoded)
         live = (xx > 0) & (decoded > 0)
         self.off += int(np.count_nonzero(off & live))
@@ -99,7 +101,7 @@ class ScaleFit:
     def figures(self) -> dict[str, Any]:
         """Return what was found, by the columns of a pair."""
         beyond, factors, alike = (
-            np.concatenate([np.zeros(0), *one]) for one in (self.beyond, self.factors, self.alike)
+            np.concatenate([np.zeros(0, np.float32), *one]) for one in (self.beyond, self.factors, self.alike)
         )
         spread, factor, like = (float(np.median(one)) if one.size else math.nan for one in (beyond, factors, alike))
         away = np.arctanh(LIKE * like) - np.arctanh(np.clip(alike, -ALMOST, ALMOST))
@@ -121,9 +123,9 @@ class ScaleFit:
         shape = (len(self.sizes), self.sizes[0]) if self.even else (self.rule.codes.columns,)
         return self._ordered(values.reshape(len(values), -1)).reshape(-1, *shape)
 
-    def _surely(self, errors: float) -> Doubles:
+    def _surely(self, errors: float) -> Floats:
         """Return for each group the correlation so many standard errors above 0, by Fisher's transformation."""
-        found: Doubles = np.tanh(errors / np.sqrt(np.maximum(self.sizes - 3, 1e-9)))
+        found: Floats = np.tanh(errors / np.sqrt(np.maximum(self.many - 3, 1e-9)))
         return found
 
     def _sums(self, one: Floats, other: Floats) -> Floats:
