@@ -1,10 +1,12 @@
 """Count the codes of a packed weight that are not the nearest to their values, and measure how far they are off."""
 
 import math
+from typing import Any
 
 from weighbridge.comparison.casts import decode
 from weighbridge.core import Doubles, Floats, NDArray, Words, dataclass, np
-from weighbridge.packing.unpacking import Rule, Tile, band
+from weighbridge.packing.scale_fit import ScaleFit
+from weighbridge.packing.unpacking import Band, Rule, Tile, band
 from weighbridge.views.checkpoint import CheckpointView
 
 FOUR_BITS = 2.0**20 + 1  # Veltkamp's factor: a float32 less its product's rest has the four bits of an F8_E4M3
@@ -25,19 +27,43 @@ class CodeErrors:
     steps: float = 0.0
     errors: float = 0.0
     squares: float = 0.0
+    fit: ScaleFit | None = None  # of codes that may be chosen
+
+    def __post_init__(self) -> None:
+        """Look at how scales fit where codes tell too little."""
+        self.fit = ScaleFit(self.rule) if self.rule.chosen else None
 
     def add(self, rows: Words, dtype: str) -> None:
         """Compare the next rows of codes with these values, which are stored as words."""
         read, doubts = band(self.rule, self.stored, self.at, self.at + len(rows)), []
         with np.errstate(all="ignore"):
             for start, stop in read.cuts():
-                meant = decode(rows[start - self.at : stop - self.at].reshape(-1), dtype)
-                if self.factors is not None:
-                    meant = meant.reshape(stop - start, -1) * self.factors[0][start:stop, None] * self.factors[1]
-                doubts.append(self._add(meant.astype("f4", copy=False), read.tile(start, stop, ends=True)))
+                meant = self._meant(rows, dtype, start, stop)
+                doubts.append(self._add(meant, read.tile(start, stop, ends=True)))
             columns = [np.concatenate(column) for column in zip(*doubts, strict=True)]
             self.nearest += int(np.count_nonzero(self._near(*columns))) if doubts else 0
+            if self.fit is not None and doubts:
+                self._fit(self.fit, read, rows, dtype)
         self.at += len(rows)
+
+    def _fit(self, fit: ScaleFit, read: Band, rows: Words, dtype: str) -> None:
+        """Take up how the scales of a band fit, and look again where codes at an end may hide it."""
+        again = fit.look(read.scales)
+        for start, stop in read.cuts() if again.any() else ():
+            at = start - self.at
+            if (groups := again[at : stop - self.at]).any():
+                fit.look_again(at, groups, self._meant(rows, dtype, start, stop), read.tile(start, stop))
+        squares, errors, steps = fit.taken_up()
+        self.squares += squares
+        self.errors += errors
+        self.steps += steps
+
+    def _meant(self, rows: Words, dtype: str, start: int, stop: int) -> Floats:
+        """Return what the codes of some rows are meant to be."""
+        meant = decode(rows[start - self.at : stop - self.at].reshape(-1), dtype)
+        if self.factors is not None:
+            meant = meant.reshape(stop - start, -1) * self.factors[0][start:stop, None] * self.factors[1]
+        return meant.astype("f4", copy=False).reshape(stop - start, -1)
 
     @property
     def not_nearest(self) -> int:
@@ -58,6 +84,11 @@ class CodeErrors:
         share = self.steps / max(math.prod(self.rule.shape), 1)
         return math.sqrt(share) if self.rule.chosen and math.isfinite(share) else None
 
+    @property
+    def fitted(self) -> dict[str, Any]:
+        """Return how the scales of codes that may be chosen fit, by the columns of a pair."""
+        return {} if self.fit is None else self.fit.figures()
+
     def _add(self, values: Floats, tile: Tile) -> tuple[Floats, Floats, Floats, Floats]:
         """Add up; return of the codes in doubt what they are meant to be, what they are, and scale and offset."""
         meant = values.reshape(tile.values.shape)
@@ -68,9 +99,11 @@ class CodeErrors:
         scales, added = (np.broadcast_to(one, meant.shape)[at] for one in each)
         doubt = meant[at], tile.values[at], scales, added
         self.nearest += values.size - len(doubt[0])
+        if self.fit is not None:  # which adds up by groups
+            self.fit.add(values, error.reshape(values.shape))
+            return doubt
         self.errors += _sum_of_squares(error)
         self.squares += _sum_of_squares(values)
-        self.steps += _sum_of_squares(np.divide(error, tile.scales, out=error)) if self.rule.chosen else 0.0
         return doubt
 
     def _sure(self, meant: Floats, error: Floats, tile: Tile) -> "NDArray[np.bool_]":

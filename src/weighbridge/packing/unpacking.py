@@ -228,7 +228,7 @@ class Band:
         first = self.start // rule.high
         rows = found[start // rule.high - first : -(-stop // rule.high) - first]
         if rule.columns_of is not None:
-            return rows[:, rule.columns_of]
+            return rows.take(rule.columns_of, axis=1)
         if rule.high == 1 and rule.codes.columns % rule.wide == 0:
             return rows[:, :, None]
         return rows.repeat(rule.wide, axis=1)[:, : rule.codes.columns]

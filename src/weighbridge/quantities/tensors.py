@@ -144,6 +144,13 @@ OFF = (
     "by how much a factor of its channels is off the one that undoes it, beyond what the codes' steps leave; "
     "None where none is scaled, or nothing like it was found"
 )
+GROUPS = "groups of codes that share a scale and hold something, where a packer may choose codes; None elsewhere"
+GROUPS_OFF = (
+    "groups whose scale is surely not that of their values: by its sign, or by eight standard errors and a step"
+)
+SPREAD = "how far least squares of a group's codes are beyond their values, or the reverse: the median group's"
+FACTOR = "by what factor the median group's scale is too large for its values"
+UNLIKE = "output channels of codes that have surely less than half of the others' correlation with their values"
 ALL_SIX = {"identical": 6, "value-cast": 6}
 
 
@@ -208,6 +215,11 @@ class TensorPair:
     file_type: Annotated[
         int | None, Doc("number of the mixture that the candidate's header states; None where it states none")
     ] = later(None)
+    groups: Annotated[int | None, Doc(GROUPS)] = later(None)
+    groups_off: Annotated[int | None, Doc(GROUPS_OFF)] = later(None)
+    group_spread: Annotated[float | None, Doc(SPREAD, unit="standard errors")] = later(None)
+    scale_factor: Annotated[float | None, Doc(FACTOR)] = later(None)
+    channels_unlike: Annotated[int | None, Doc(UNLIKE)] = later(None)
 
 
 class Role(enum.StrEnum):

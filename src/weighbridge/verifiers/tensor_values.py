@@ -233,7 +233,7 @@ class _Pair:
         found = CodeErrors(rule, self.candidate.stored, fitted and (fitted[0].values, fitted[1].values))
         for rows in unpacked_view.row_stretches(aligned, rule):
             found.add(rows, aligned.dtype)
-        row = replace(row, relative_rmse=found.relative_rmse, error_in_steps=found.error_in_steps)
+        row = replace(row, relative_rmse=found.relative_rmse, error_in_steps=found.error_in_steps, **found.fitted)
         return replace(row, compared=True, not_nearest=found.not_nearest)
 
     def _by_name(self, pairing: Pairing) -> TensorPair:

@@ -247,6 +247,12 @@ def _in_codes(
     return change
 
 
+def _fitted(**changed: Any) -> Change:
+    """Return the change to chosen codes, each figure of their scales at its bound but for those that are known."""
+    bounds = {"groups": 64, "groups_off": 0, "group_spread": 1.5, "scale_factor": 1.05, "channels_unlike": 0}
+    return _in_codes(lambda every: every or None, 0.0, 0.75, rescaled=False, **(bounds | changed))
+
+
 NO_ERROR = {"relative_rmse": 0.0, "lost_share": 0.0}
 NOT_PACKED, NOT_EXACT = "no packed weight is meant", "only errors are asked for"
 NOT_BOUNDED, NOT_CODED = "no block is bounded", "no block's codes are compared"
@@ -280,6 +286,14 @@ OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
     breaks("one code that is not the nearest", "codes", _in_codes(lambda _: 1, 0.0), NOT_PACKED),
     breaks("codes that are too coarse", "codes", _in_codes(lambda _: 0, math.nextafter(0.5, 1)), NOT_PACKED),
     breaks("codes that are too far", "distance", FAR, NOT_PACKED),
+    breaks("scales that are too large", "factor", _fitted(scale_factor=math.nextafter(1.05, 2)), NOT_PACKED),
+    breaks("scales that are too small", "factor", _fitted(scale_factor=1 / 1.0500001), NOT_PACKED),
+    breaks("no factor of scales known", "factor", _fitted(scale_factor=None), NOT_PACKED),
+    breaks("one group's scale off", "groups", _fitted(groups_off=1), NOT_PACKED),
+    breaks("scales of other groups", "groups", _fitted(group_spread=math.nextafter(1.5, 2)), NOT_PACKED),
+    breaks("no spread of groups known", "groups", _fitted(group_spread=None), NOT_PACKED),
+    breaks("one output channel of another", "outputs", _fitted(channels_unlike=1), NOT_PACKED),
+    breaks("scales that nobody looked at", "not-compared", _fitted(groups=None), NOT_PACKED),
     breaks("rescaled", "rescaled", _scaled(lambda _: 0, None), NOT_PACKED),
     breaks("channels off", "channels", _scaled(lambda _: 0, math.nextafter(0.05, 1)), NOT_PACKED),
     breaks("scaled codes that are not the nearest", "codes", SCALED_OTHERWISE, NOT_PACKED),
