@@ -106,8 +106,10 @@ def clauses(limits: Limits) -> Sequence[Clause]:
 
     def cut_short(row: TensorHealth) -> bool:
         tail = row.zero_tail_bytes
+        if tail < limits.zero_tail_below_bytes or row.all_zero:  # so is what has no element, whose rows have no bytes
+            return False
         padding = tail % row.row_bytes == 0 and not (_is_matrix(row) and 2 * tail >= row.bytes)
-        return tail >= limits.zero_tail_below_bytes and not (padding or row.all_zero or lacks_columns(row))
+        return not (padding or lacks_columns(row))
 
     def copied(row: TensorHealth) -> bool:
         """Return whether it is another's copy; equal constants are no copies, and tied ones are both named."""
