@@ -92,6 +92,37 @@ def test_a_header_that_states_other_layers_and_a_weight_that_one_inner_layer_lac
 
 
 @pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        (("2.mlp.up_proj",), "layer 2 has no mlp.up_proj.weight, which 2 others have"),
+        (("1.input_layernorm",), "layer 1 has no input_layernorm.weight, which 2 others have"),
+        (("0.self_attn.o_proj",), "layer 0 has no self_attn.o_proj.weight, which 2 others have"),
+        (("0.input_layernorm",), ""),
+        (
+            tuple(f"1.self_attn.{one}_proj" for one in "qkvo"),
+            "layer 1 has no self_attn.k_proj.weight, self_attn.o_proj.weight, self_attn.q_proj.weight, …, "
+            "which 2 others have",
+        ),
+        (("0.mlp.up_proj", "1.mlp.up_proj"), ""),
+        (("0.mlp.up_proj", "1.mlp.down_proj"), ""),
+        (("0.self_attn.q_norm",), ""),
+    ],
+)
+def test_what_each_layer_is_made_of_and_one_alone_lacks_is_named(
+    tmp_path: Path, absent: tuple[str, ...], said: str
+) -> None:
+    names = layers(3, ends=(*NAMES, "self_attn.q_norm", "mlp.up_proj", "mlp.down_proj"))
+    left = [name for name in names if name.removeprefix("model.layers.").removesuffix(".weight") not in absent]
+    assert wrong(folder(tmp_path, left, num_hidden_layers=3)) == ({"model.layers": said} if said else {})
+
+
+def test_one_layer_that_is_packed_otherwise_lacks_nothing(tmp_path: Path) -> None:
+    ends = "weight", "weight_scale"
+    names = [f"model.layers.{at}.mlp.up_proj.{end}" for at in range(3) for end in ends]
+    assert wrong(folder(tmp_path, names[:-1], num_hidden_layers=3)) == {}
+
+
+@pytest.mark.parametrize(
     ("names", "config"),
     [
         (layers(3), {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}),

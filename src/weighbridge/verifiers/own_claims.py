@@ -27,6 +27,11 @@ ALONE = "bound without weighbridge-00002-of-00002.safetensors"
 MOST, SHOWN = 10_000, 3  # layers
 EMBEDDING = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings)\.weight")
 WIDTH = re.compile(r".*(?:hidden|emb|model|width|dim)")  # keys of widths, and of more: a chance likeness is no finding
+# No design leaves one layer alone without these, but one whose values are its keys (Gemma 4), and the first of EAGLE's.
+CORE = re.compile(
+    r"(?:self_attn\.(?:[qkvo]|qkv)_proj|mlp\.(?:gate|up|down|gate_up)_proj|(?:input|post_attention)_layernorm"
+    r"|attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down|norm))\."
+)
 OFTEN, FEW = 3, 4  # layers that are alike, and parts of what is in one: a module that a design leaves out is more
 
 
@@ -141,7 +146,21 @@ def _uneven(layers: list[set[str]]) -> str:
             absent, many = sorted(whole - own), plain.count(whole)
             if own < whole and FEW * len(absent) <= len(whole) and plain.count(own) == 1 and many >= OFTEN:
                 return f"layer {at} has no {_first(absent)}, which {many} others have"
-    return ""
+    return _alone(layers)
+
+
+def _alone(layers: list[set[str]]) -> str:
+    """Return what one layer alone lacks, the first or the last too, of what each is made of, where others are alike."""
+    whole = max(layers, key=len, default=set())
+    odd = [at for at, one in enumerate(layers) if one != whole]
+    if len(odd) != 1 or len(layers) < OFTEN or not layers[odd[0]] < whole:
+        return ""
+    absent = sorted(whole - layers[odd[0]])
+    stems = tuple(found[0] if (found := CORE.match(one)) else "" for one in absent)
+    designed = stems == ("self_attn.v_proj.",) or (odd == [0] and "input_layernorm." in stems)
+    if designed or any(one.startswith(stems) for one in layers[odd[0]]):  # packed otherwise, or nothing that is known
+        return ""
+    return f"layer {odd[0]} has no {_first(absent)}, which {len(layers) - 1} others have"
 
 
 def _first(found: Sequence[object]) -> str:
