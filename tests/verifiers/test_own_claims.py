@@ -163,6 +163,73 @@ def test_weights_of_another_model_than_the_configuration_s_are_named_by_their_em
     assert wrong(tmp_path) == said
 
 
+SHAPES = {
+    "model.embed_tokens": (10, 8), "model.norm": (8,), "lm_head": (10, 8), "model.layers.0.input_layernorm": (8,),
+    "model.layers.0.self_attn.q_proj": (12, 8), "model.layers.0.self_attn.k_proj": (6, 8),
+    "model.layers.0.self_attn.v_proj": (6, 8), "model.layers.0.self_attn.o_proj": (8, 12),
+    "model.layers.0.mlp.gate_proj": (20, 8), "model.layers.0.mlp.up_proj": (20, 8),
+}  # fmt: skip
+OF_SHAPES = {
+    "architectures": ["LlamaForCausalLM"], "vocab_size": 10, "hidden_size": 8, "num_attention_heads": 4, "head_dim": 3,
+    "num_key_value_heads": 2, "intermediate_size": 20, "tie_word_embeddings": False,
+}  # fmt: skip
+Q, K, V = (f"model.layers.0.self_attn.{one}_proj" for one in "qkv")
+GATE, UP, EMBED = "model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj", "model.embed_tokens"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "config", "said"),
+    [
+        ({}, {}, {}),
+        ({K: (3, 8)}, {}, {f"{K}.weight": "its shape is [3, 8]"}),
+        ({UP: (19, 8)}, {}, {f"{UP}.weight": "its shape is [19, 8]"}),
+        ({Q: (6, 8)}, {}, {f"{Q}.weight": "its shape is [6, 8]"}),
+        ({}, {"vocab_size": 11}, {f"{EMBED}.weight": "its shape is [10, 8]"}),
+        ({EMBED: None}, {}, {EMBED: f"there is no {EMBED}.weight"}),
+        ({"model.norm": None}, {}, {"model.norm": "there is no model.norm.weight"}),
+        ({"lm_head": None}, {}, {"lm_head": "there is no lm_head.weight"}),
+        ({}, {"vocab_size": 9}, {}),  # padded
+        ({"lm_head": None}, {"tie_word_embeddings": True}, {}),
+        ({"lm_head": None}, {"architectures": ["LlamaModel"]}, {}),
+        ({"lm_head": None}, {"architectures": 5}, {}),
+        ({K: (12, 8), V: (12, 8)}, {"num_key_value_heads": None}, {}),
+        ({Q: (8, 8), K: (4, 8), V: (4, 8)}, {"head_dim": None}, {}),
+        ({Q: (8, 8), K: (4, 8), V: (4, 8)}, {"text_config": {"num_attention_heads": 4}}, {}),  # of another part
+        ({K: (3, 8)}, {"kv_lora_rank": 4}, {}),
+        ({K: (3, 8), UP: (19, 8)}, {"block_configs": []}, {}),
+        ({UP: (5, 8)}, {"text_config": {"intermediate_size": 5}}, {f"{GATE}.weight": "its shape is [20, 8]"}),
+        ({Q: (24, 8)}, {}, {}),  # with a gate
+        ({"model.vision_tower.layers.0.self_attn.k_proj": (1, 8)}, {}, {}),
+        ({"base_model.model.layers.0.self_attn.q_proj.lora_A": (2, 8), "lm_head": None}, {}, {}),
+    ],
+)  # fmt: skip
+def test_shapes_that_config_json_contradicts_and_what_it_says_that_is_not_there_are_named(
+    tmp_path: Path, shapes: Mapping[str, Any], config: Mapping[str, Any], said: Mapping[str, str]
+) -> None:
+    there = {f"{name}.weight": shape for name, shape in {**SHAPES, **shapes}.items() if shape}
+    save_file({name: np.ones(shape, "<f4") for name, shape in there.items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({**OF_SHAPES, **config}))
+    assert wrong(tmp_path) == said
+
+
+def test_a_shard_alone_lacks_nothing_of_the_whole_but_its_other_shards(tmp_path: Path) -> None:
+    save_file(
+        {"model.layers.0.input_layernorm.weight": np.ones(8, "<f4")}, tmp_path / "model-00001-of-00002.safetensors"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(OF_SHAPES))
+    assert [*wrong(tmp_path / "model-00001-of-00002.safetensors")] == ["file model-00001-of-00002.safetensors"]
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Gemma2", "Phi3", "Qwen3Moe", "GptOss", "OPT", "DeepseekV3", "Olmo2"])
+def test_no_causal_model_that_transformers_writes_contradicts_its_configuration(tmp_path: Path, kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {**SIZES, **HEADS, "head_dim": 12, "num_hidden_layers": 3, "num_experts": 4, "num_local_experts": 4}
+    latent = {"kv_lora_rank": 8, "q_lora_rank": 8, "n_routed_experts": 8, "qk_rope_head_dim": 4}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **(latent if kind == "DeepseekV3" else {}))
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(tmp_path)
+    assert wrong(tmp_path) == {}
+
+
 def test_eyes_of_the_stated_depth_do_not_stand_for_layers_of_text(tmp_path: Path) -> None:
     names = [*layers(3), *layers(4, "vision_tower.layers")]
     said = {"model.layers": "no tensor is of layer 3"}
