@@ -45,12 +45,15 @@ class Health:
     reads: bool = True
     row_bytes: int = 0
     zero_columns: int = 0  # at the end of every row so far, in whole units
+    matrix: bool = False  # whose rows are whole units
+    zero_rows: int = 0
+    blank: bool = True  # whether the row that was begun is zero so far
 
     def __post_init__(self) -> None:
         shape, (per, size) = self.tensor.shape, self.tensor.unit
         self.row_bytes = (shape[-1] if shape else 1) * size // per
-        if sum(many > 1 for many in shape) > 1 and shape[-1] % per == 0:
-            self.zero_columns = self.row_bytes // size
+        self.matrix = sum(many > 1 for many in shape) > 1 and shape[-1] % per == 0
+        self.zero_columns = self.row_bytes // size if self.matrix else 0
         if self.tensor.dtype in (*FLOATS, *EXTENDED, *PARTS, *FINITE, *DECODED):
             self.nan = self.infinite = 0
 
@@ -62,6 +65,8 @@ class Health:
             self.constant = bool((data.reshape(-1, len(self.first)) == np.frombuffer(self.first, np.uint8)).all())
         if self.zero_columns:  # of most tensors the first bytes show that the last column is set
             self._look_at_columns(data, self.at % self.row_bytes)
+        if self.matrix:
+            self._look_at_rows(data, self.at % self.row_bytes)
         zeros = 0  # at the end of these bytes
         if not data[-1]:
             back = data[::-1] != 0
@@ -81,6 +86,23 @@ class Health:
         last = max(at + int(np.flatnonzero(part).max(initial=-1 - at)) for at, part in parts)
         self.zero_columns = min(self.zero_columns, (wide - 1 - last) // size)
 
+    def _look_at_rows(self, data: "NDArray[np.uint8]", begun: int) -> None:
+        """Count whole rows of zeros; most rows show by their first unit that they are none."""
+        wide, size = self.row_bytes, self.tensor.unit[1]
+        first, rest = data[: wide - begun], data[wide - begun :]
+        self.blank = self.blank and not self._is_set(first).any()
+        if begun + len(first) < wide:
+            return
+        whole = rest[: len(rest) // wide * wide].reshape(-1, wide)
+        may_be = whole[~self._is_set(whole[:, :size]).any(1)]
+        self.zero_rows += int(self.blank) + int(np.count_nonzero(~self._is_set(may_be).any(1)))
+        self.blank = not self._is_set(rest[whole.size :]).any()
+
+    def _is_set(self, data: "NDArray[np.uint8]") -> "NDArray[np.bool_]":
+        """Return which words are no zero, of either sign."""
+        words = data.view(f"<u{self.tensor.unit[1]}") << 1 if self.tensor.dtype in EXPONENT else data
+        return np.not_equal(words, 0)
+
     def row(self) -> TensorHealth:
         """Describe the tensor; all tensors must be described in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
@@ -90,8 +112,8 @@ class Health:
         return TensorHealth(
             name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, elements=tensor.elements, bytes=tensor.nbytes,
             name_flaws=flaws(tensor.name), row_bytes=self.row_bytes, zero_tail_columns=self.zero_columns * per,
-            all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite,
-            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size, repeats=repeats,
+            all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite, repeats=repeats,
+            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size, zero_rows=self.zero_rows,
         )  # fmt: skip
 
 
@@ -138,20 +160,21 @@ def special(tensor: Tensor) -> tuple[bytes, int, int] | None:
 def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
     """Write like units, an infinity and a NaN, a unit unlike both, and zeros; an earlier tensor may become a twin.
 
-    Where they are even in number they become two rows, both of which end in zeros.
+    Where they are even in number they become two rows, both of which end in zeros, or four, the first of which is zero.
     """
     (per, size), units = last.unit, special(last)
-    rows = 2 if last.nbytes // size % 2 == 0 and last.nbytes // size > 2 * (ZEROS + BODY) else 1
-    wide = last.nbytes // size // rows
+    many, least = last.nbytes // size, ZEROS + BODY
+    rows = next(rows for rows in (4, 2, 1) if many % rows == 0 and many > rows * least)
+    wide = many // rows
     like, unlike = b"\1" * size, b"\2" * size
     odd = units[0] if units else 2 * unlike
-    first = (like * (wide - ZEROS) + bytes(ZEROS * size)) * (rows - 1)
-    pattern = first + like * (wide - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
+    row, blank = like * (wide - ZEROS) + bytes(ZEROS * size), bytes(wide * size) * (rows == 4)
+    pattern = blank + row * (rows - 1 - (rows == 4)) + like * (wide - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
     twin = next((name for name, one in cut.tensors.items() if is_alike(one, last) and not _is_one(one, last)), None)
     matrix = replace(last, shape=(rows, wide * per))
     damaged = replace(cut, tensors={**cut.tensors, last.name: matrix}).overlaid(last.name, 0, pattern)
     wanted = {"all_zero": False, "constant": False, "zero_tail_bytes": ZEROS * size, "repeats": twin}
-    wanted["zero_tail_columns"] = ZEROS * per * (rows - 1)
+    wanted |= {"zero_tail_columns": ZEROS * per * (rows > 1), "zero_rows": int(rows == 4)}
     wanted |= {"nan": units[1], "infinite": units[2]} if units else {}
     return damaged if twin is None else damaged.overlaid(twin, 0, pattern), wanted
 
