@@ -55,6 +55,15 @@ def test_finds_nothing_wrong_where_nothing_is(cli: Cli) -> None:
     assert "  looks wrong        nothing" in cli("inspect", saved(a=WEIGHTS.astype("<f2"))).lines
 
 
+def test_a_weight_of_a_size_that_none_is_trained_to_looks_wrong(cli: Cli) -> None:
+    large = WEIGHTS.astype(ml_dtypes.bfloat16)
+    large[3, 4] = 2.0**120  # of one flipped bit of an exponent
+    mask = np.full((4, 4), -3e38, "<f4")
+    ended = cli("inspect", saved(a=WEIGHTS.astype("<f4"), b=large, mask=mask, c=mask / 1e33), "--strict")
+    said = "    b: absmax 1.32923e+36 is more than 1e+06 (bound of *)"
+    assert (ended.code, ended.lines[-3:-1]) == (1, ["  looks wrong        1", said])
+
+
 def test_every_tensor_is_counted_under_what_it_came_to(cli: Cli) -> None:
     noise = np.random.default_rng(1).integers(0, 1 << 16, (10, 50), dtype=np.uint16).view("<f2")
     noise = np.where(np.isfinite(noise), noise, np.float16(1))

@@ -42,6 +42,14 @@ def test_counts_every_nan_and_infinity(tmp_path: Path, dtype: Any) -> None:
     assert (row.nan, row.infinite) == (2, 1)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, "<f4", "<f8"])
+def test_counts_what_f16_cannot_hold(tmp_path: Path, dtype: Any) -> None:
+    values = WEIGHTS.astype(dtype)
+    values[0, :5] = 65536, -1e30, 65280, np.inf, np.nan
+    row = rows_of(view_of(tmp_path, w=values, x=WEIGHTS.astype("<f2")))
+    assert (row["w"].beyond_f16, row["w"].nan, row["w"].infinite, row["x"].beyond_f16) == (2, 1, 1, 0)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 7))
 def test_the_tail_of_zeros_is_found_whatever_the_step(words: list[int], step: int) -> None:

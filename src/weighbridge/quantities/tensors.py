@@ -116,6 +116,7 @@ class TensorHealth:
     repeats: Annotated[str | None, Doc("the earlier tensor with the very same dtype and bytes")]
     zero_tail_columns: Annotated[int, Doc("columns at the end of a matrix that are zero in every row")] = later(0)
     zero_rows: Annotated[int, Doc("rows of a matrix that are all zero")] = later(0)
+    beyond_f16: Annotated[int, Doc("finite elements of 65536 and more, which F16 cannot hold")] = later(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

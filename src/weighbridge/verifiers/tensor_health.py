@@ -15,6 +15,7 @@ from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 # The bits of the exponent; where they are all set the word is infinite or NaN.
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
+BEYOND = {"BF16": (127 + 16) << 7, "F32": (127 + 16) << 23, "F64": (1023 + 16) << 52}  # 65536, which F16 cannot hold
 PARTS = {"C64": "F32"}  # real and imaginary parts are words of their own
 FINITE = (*INTEGERS, "BOOL", "F4", "F6_E2M3", "F6_E3M2")  # no word of these is NaN or infinite
 ZEROS = 3  # units at the end, where a canary damages a tensor
@@ -39,6 +40,7 @@ class Health:
     at: int = 0
     nan: int | None = None
     infinite: int | None = None
+    beyond_f16: int = 0
     last_set: int = -1
     constant: bool = True
     first: bytes = b""
@@ -74,7 +76,8 @@ class Health:
         self.at += len(data)
         self.last_set = self.at - 1 - zeros if zeros < len(data) else self.last_set
         if self.nan is not None and self.infinite is not None:
-            nan, infinite = _not_finite(data, self.tensor)
+            nan, infinite, beyond = _not_finite(data, self.tensor)
+            self.beyond_f16 += beyond
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
 
     def _look_at_columns(self, data: "NDArray[np.uint8]", begun: int) -> None:
@@ -114,6 +117,7 @@ class Health:
             name_flaws=flaws(tensor.name), row_bytes=self.row_bytes, zero_tail_columns=self.zero_columns * per,
             all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite, repeats=repeats,
             zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size, zero_rows=self.zero_rows,
+            beyond_f16=self.beyond_f16,
         )  # fmt: skip
 
 
@@ -123,11 +127,12 @@ def _is_one(one: Tensor, other: Tensor) -> bool:
     return here == there
 
 
-def _not_finite(data: "NDArray[np.uint8]", tensor: Tensor) -> tuple[int, int]:
+def _not_finite(data: "NDArray[np.uint8]", tensor: Tensor) -> tuple[int, int, int]:
+    """Return how many elements are NaN, how many infinite, and how many are finite and beyond F16."""
     if tensor.dtype in FINITE:
-        return 0, 0
+        return 0, 0, 0
     if tensor.dtype in DECODED:
-        return not_finite(data, tensor.dtype)
+        return *not_finite(data, tensor.dtype), 0
     dtype = PARTS.get(tensor.dtype, tensor.dtype)
     kind = numpy_dtype(dtype)
     assert kind is not None
@@ -136,11 +141,14 @@ def _not_finite(data: "NDArray[np.uint8]", tensor: Tensor) -> tuple[int, int]:
     if mask is None:  # eight bits
         values = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
         counts = np.bincount(stored, minlength=256)
-        return int(counts[np.isnan(values)].sum()), int(counts[np.isinf(values)].sum())
-    if int((stored & mask).max()) != mask:
-        return 0, 0
+        return int(counts[np.isnan(values)].sum()), int(counts[np.isinf(values)].sum()), 0
+    most, large, beyond = int((stored & mask).max()), BEYOND.get(dtype, mask), 0
+    if most >= large:
+        beyond = int(np.count_nonzero((stored & mask >= large) & (stored & mask < mask)))
+    if most != mask:
+        return 0, 0, beyond
     magnitude = stored & ((1 << 8 * kind.itemsize - 1) - 1)
-    return int(np.count_nonzero(magnitude > mask)), int(np.count_nonzero(magnitude == mask))
+    return int(np.count_nonzero(magnitude > mask)), int(np.count_nonzero(magnitude == mask)), beyond
 
 
 def special(tensor: Tensor) -> tuple[bytes, int, int] | None:
