@@ -280,6 +280,8 @@ PARTS: Mapping[str, Any] = {
         ({"qweight": CODES[:-1]}, {}, f"{STEM}.g_idx does not number 2 groups of 56"),
         ({"scales": None}, {}, f"there is no {STEM}.scales"),
         ({"scales": None}, {"quant_method": "another"}, ""),
+        ({"qweight": None}, {}, f"there is no {STEM}.qweight"),
+        ({"qweight": None, "qzeros": None}, {}, ""),
     ],
 )
 def test_codes_and_scales_that_are_not_of_the_packing_that_is_said_are_named(

@@ -54,7 +54,8 @@ OFTEN, FEW = 3, 4  # layers that are alike, and parts of what is in one: a modul
 def measure(views: Views, _options: Fields) -> Measurement:
     """Describe every claim, with what contradicts it."""
     return table(
-        "own_claims", [row for each in (_files, _packed, _blocks, _layers, _shapes, _outside) for row in each(views[0])]
+        "own_claims",
+        [row for each in (_files, _packed, _codeless, _blocks, _layers, _shapes, _outside) for row in each(views[0])],
     )
 
 
@@ -82,6 +83,13 @@ def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
         except ContradictionError as problem:
             wrong = str(problem)
         yield OwnClaim(name=weight.codes.name, about="packing", says=weight.summary(settings), wrong=wrong)
+
+
+def _codeless(view: CheckpointView) -> Iterator[OwnClaim]:
+    """Yield of zero points whose codes are not there what is lost."""
+    for name in (one for one in view.names() if one.endswith(".qzeros")):
+        if (lost := f"{name.removesuffix('qzeros')}qweight") not in view.tensors:
+            yield OwnClaim(name=lost, about="packing", says=f"{name} goes with it", wrong=f"there is no {lost}")
 
 
 def _blocks(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -251,7 +259,7 @@ def _first(found: Sequence[object]) -> str:
 def extent(views: Views, _options: Fields) -> int:
     """Count the files, the packed weights and matrices of Q8_0, the claim of layers, and what else config.json says."""
     return len(views[0].files) + sum(
-        1 for each in (by_names, _blocks, _layers, _shapes, _outside) for _ in each(views[0])
+        1 for each in (by_names, _codeless, _blocks, _layers, _shapes, _outside) for _ in each(views[0])
     )
 
 
