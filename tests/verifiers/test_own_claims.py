@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -291,6 +292,28 @@ def test_codes_and_scales_that_are_not_of_the_packing_that_is_said_are_named(
     there = {**PARTS, **{f"{STEM}.{name}": part for name, part in parts.items()}}
     save_file({name: part for name, part in there.items() if part is not None}, path / "model.safetensors")
     assert wrong(path) == ({f"{STEM}.qweight": said} if said else {})
+
+
+@pytest.mark.parametrize(
+    ("scale", "scheme", "said"),
+    [
+        (0.5, "static", ""),
+        (0.0, "static", f"{STEM}.input_scale is 0, which no quantiser writes"),
+        (-0.5, "static", f"{STEM}.input_scale is -0.5, which no quantiser writes"),
+        (np.nan, "static", f"{STEM}.input_scale is nan, which no quantiser writes"),
+        (None, "static", f"activation_scheme is static, and there is no {STEM}.input_scale"),
+        (None, "dynamic", ""),
+    ],
+)
+def test_a_scale_of_inputs_that_is_lost_or_no_scale_is_named(
+    tmp_path: Path, scale: float | None, scheme: str, said: str
+) -> None:
+    path = folder(tmp_path, [], quantization_config={"quant_method": "fp8", "activation_scheme": scheme})
+    codes = np.linspace(-100, 100, 64).reshape(8, 8).astype(ml_dtypes.float8_e4m3fn)
+    parts: dict[str, Any] = {f"{STEM}.weight": codes, f"{STEM}.weight_scale": np.full(1, 0.001, "<f4")}
+    parts |= {f"{STEM}.input_scale": np.full(1, scale, "<f4")} if scale is not None else {}
+    save_file(parts, path / "model.safetensors")
+    assert wrong(path) == ({f"{STEM}.weight": said} if said else {})
 
 
 @pytest.mark.parametrize("path", sorted(one.parent for one in PACKED.glob("*/config.json")), ids=lambda path: path.name)

@@ -1,5 +1,6 @@
 """own_claims: what a checkpoint says of its files, packed weights and layers, and what in it contradicts that."""
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +11,8 @@ from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, repla
 from weighbridge.model_config.model_keys import of_config, of_gguf
 from weighbridge.packing.implausible_scales import implausible_scales, scales_of_blocks
 from weighbridge.packing.packed_weights import FP8, PackedWeight, by_names, is_left_out, settings_of
-from weighbridge.packing.packing_rules import ContradictionError, rule_of
+from weighbridge.packing.packing_rules import ContradictionError, reads, rule_of
+from weighbridge.packing.unpacking import floats
 from weighbridge.quantities.checkpoints import OwnClaim
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
@@ -24,6 +26,7 @@ AGAIN = re.compile(r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blo
 PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
 SCALE = ".weight_scale"
+INPUT_SCALES = ".input_scale", ".activation_scale", ".input_activation_scale"
 ALONE = "bound without weighbridge-00002-of-00002.safetensors"
 MOST, SHOWN, MANY = 10_000, 3, 64  # layers, those that are named, and sizes that a configuration has of one kind
 EMBEDDING = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings)\.weight")
@@ -78,6 +81,7 @@ def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
         named = weight.packing.name.split(" or ") if weight.packing and settings.get("format") not in OTHERWISE else ()
         lacks = absent and settings.get("quant_method") in named and not is_left_out(weight.name, settings)
         wrong = f"there is no {absent.replace(SCALE, scale)}" if lacks else scales.get(weight.codes.name, "")
+        wrong = wrong or _input_scale(view, weight, settings)
         try:
             _ = absent or rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
         except ContradictionError as problem:
@@ -95,6 +99,20 @@ def _codeless(view: CheckpointView) -> Iterator[OwnClaim]:
 def _blocks(view: CheckpointView) -> Iterator[OwnClaim]:
     for name, wrong in scales_of_blocks(view).items():
         yield OwnClaim(name=name, about="packing", says="Q8_0", wrong=wrong)
+
+
+def _input_scale(view: CheckpointView, weight: PackedWeight, settings: Fields) -> str:
+    """Return what is wrong with the scale of what goes into a weight of FP8, which a static scheme has for each."""
+    static = settings.get("activation_scheme") == "static" and not is_left_out(weight.name, settings)
+    known = weight.packing.may if weight.packing and weight.codes.dtype in FP8 and static else ()
+    if INPUT_SCALES[0] not in known:
+        return ""
+    given = next((weight.members[one] for one in INPUT_SCALES if one in weight.members), None)
+    if given is None:
+        return f"activation_scheme is static, and there is no {weight.name.removesuffix('.weight')}{INPUT_SCALES[0]}"
+    values = floats(view.read(given.name, 0, given.nbytes), given.dtype) if reads(given) else ()
+    odd = [float(one) for one in values if not 0 < one < math.inf]  # also NaN
+    return f"{given.name} is {odd[0]:.4g}, which no quantiser writes" if odd else ""
 
 
 def _scale_in(found: Iterable[tuple[PackedWeight, str]], settings: Fields) -> str:
