@@ -64,6 +64,18 @@ def test_a_weight_of_a_size_that_none_is_trained_to_looks_wrong(cli: Cli) -> Non
     assert (ended.code, ended.lines[-3:-1]) == (1, ["  looks wrong        1", said])
 
 
+def test_what_only_the_source_of_a_file_can_show_is_looked_for_there(cli: Cli) -> None:
+    writer = gguf.GGUFWriter("x.gguf", "llama")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    writer.add_tensor("blk.0.attn_q.weight", WEIGHTS.reshape(-1)[:1920].reshape(30, 64).astype("<f2"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ended = cli("inspect", "x.gguf", "--strict")
+    assert (ended.code, ended.lines[-1]) == (1, "  next               weighbridge compare SOURCE x.gguf")
+
+
 def test_every_tensor_is_counted_under_what_it_came_to(cli: Cli) -> None:
     noise = np.random.default_rng(1).integers(0, 1 << 16, (10, 50), dtype=np.uint16).view("<f2")
     noise = np.where(np.isfinite(noise), noise, np.float16(1))
