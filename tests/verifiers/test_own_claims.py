@@ -134,7 +134,7 @@ def test_one_layer_that_is_packed_otherwise_lacks_nothing(tmp_path: Path) -> Non
         (layers(2, "model.layers.0.experts"), {"num_hidden_layers": 1}),
         (layers(4, "0.auto_model.encoder.layer"), {"num_hidden_layers": 4}),
         (["model.mm_projector.0.weight", "model.mm_projector.2.weight"], {"num_hidden_layers": 4}),
-        ([f"base_model.{name}.lora_A.weight" for name in layers(1)], {"num_hidden_layers": 4}),
+        ([f"base_model.{name}.lora_{of}.weight" for name in layers(1) for of in "AB"], {"num_hidden_layers": 4}),
         (layers(2), {"num_hidden_layers": 10**15}),
         (layers(2), {"num_hidden_layers": "two"}),
         ([f"layers.{at}.{end}.weight" for at, end in enumerate(("embd", "h", "h", "head"))], {"n_layer": 2}),
@@ -201,7 +201,7 @@ GATE, UP, EMBED = "model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj", 
         ({UP: (5, 8)}, {"text_config": {"intermediate_size": 5}}, {f"{GATE}.weight": "its shape is [20, 8]"}),
         ({Q: (24, 8)}, {}, {}),  # with a gate
         ({"model.vision_tower.layers.0.self_attn.k_proj": (1, 8)}, {}, {}),
-        ({"base_model.model.layers.0.self_attn.q_proj.lora_A": (2, 8), "lm_head": None}, {}, {}),
+        ({f"base_model.{Q}.lora_A": (2, 8), f"base_model.{Q}.lora_B": (12, 2), "lm_head": None}, {}, {}),
     ],
 )  # fmt: skip
 def test_shapes_that_config_json_contradicts_and_what_it_says_that_is_not_there_are_named(
@@ -229,6 +229,26 @@ def test_no_causal_model_that_transformers_writes_contradicts_its_configuration(
     config = getattr(transformers, f"{kind}Config")(**sizes, **(latent if kind == "DeepseekV3" else {}))
     getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(tmp_path)
     assert wrong(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "absent", "said"),
+    [
+        ({"r": 2}, "", ""),
+        ({"r": 4}, "", "it has 2 rows"),
+        ({"r": 4, "rank_pattern": {"q_proj": 2}}, "", ""),
+        ({"r": 4, "peft_type": "ADALORA"}, "", ""),
+        ({"r": 2}, "lora_B", "there is no base_model.q_proj.lora_B.weight"),
+    ],
+)
+def test_an_adapter_that_lacks_a_matrix_or_has_another_rank_than_is_said_is_named(
+    tmp_path: Path, config: Mapping[str, Any], absent: str, said: str
+) -> None:
+    both = {"lora_A": np.ones((2, 8), "<f4"), "lora_B": np.ones((8, 2), "<f4")}
+    tensors = {f"base_model.q_proj.{name}.weight": one for name, one in both.items() if name != absent}
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", **config}))
+    assert wrong(tmp_path) == ({"base_model.q_proj.lora_A.weight": said} if said else {})
 
 
 def test_eyes_of_the_stated_depth_do_not_stand_for_layers_of_text(tmp_path: Path) -> None:

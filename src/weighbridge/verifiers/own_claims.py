@@ -16,13 +16,14 @@ from weighbridge.packing.unpacking import floats
 from weighbridge.quantities.checkpoints import OwnClaim
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
-from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside
+from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside, json_beside
 
 INDEX = (".index.json", METADATA)
 SHARD = re.compile(r"(.*-)\d{5}(-of-(\d{5})\..+)")
 LAYER = re.compile(r"((?:\d+\.)?(?:(?!\d+\.)[^.]+\.)*(?:[^.]*_)?(?:layers?|blocks?|blk|h))\.(\d{1,5})\.(.*)")
 SENSES = re.compile(r"(?<![^._])(?:vision|visual|image|video|audio|speech|vit)")  # beside a model of text
 AGAIN = re.compile(r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blocks)")  # of layers that are run
+ADAPTER, MAX_ADAPTER = "adapter_config.json", 4 << 20
 PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
 SCALE = ".weight_scale"
@@ -58,7 +59,11 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """Describe every claim, with what contradicts it."""
     return table(
         "own_claims",
-        [row for each in (_files, _packed, _codeless, _blocks, _layers, _shapes, _outside) for row in each(views[0])],
+        [
+            row
+            for each in (_files, _packed, _codeless, _blocks, _layers, _shapes, _outside, _adapter)
+            for row in each(views[0])
+        ],
     )
 
 
@@ -220,6 +225,20 @@ def _outside(view: CheckpointView) -> Iterator[OwnClaim]:
             yield OwnClaim(name=name.removesuffix(".weight"), about="layers", says=says, wrong=wrong)
 
 
+def _adapter(view: CheckpointView) -> Iterator[OwnClaim]:
+    """Yield of each first matrix of LoRA whether its second one is there, and whether its rank is the stated one."""
+    first, second = ".lora_A.weight", ".lora_B.weight"
+    of_it = [name for name in view.names() if name.endswith(first)]
+    said = json_beside(view, ADAPTER, MAX_ADAPTER) or {} if of_it else {}
+    rank = said.get("r") if said.get("peft_type") == "LORA" and not said.get("rank_pattern") else None
+    for name in of_it:
+        other, has = name.removesuffix(first) + second, view.tensors[name].shape[:1]
+        unlike = f"it has {has[0]} rows" if type(rank) is int and has and has[0] != rank else ""
+        wrong = f"there is no {other}" if other not in view.tensors else unlike
+        says = f"LoRA of rank {rank} by {ADAPTER}" if rank else "LoRA"
+        yield OwnClaim(name=name, about="layers", says=says, wrong=wrong)
+
+
 def lists_of(names: Iterable[str]) -> dict[str, dict[int, set[str]]]:
     """Return what is in each layer of each list that names show, but those inside layers."""
     found: dict[str, dict[int, set[str]]] = {}
@@ -277,7 +296,7 @@ def _first(found: Sequence[object]) -> str:
 def extent(views: Views, _options: Fields) -> int:
     """Count the files, the packed weights and matrices of Q8_0, the claim of layers, and what else config.json says."""
     return len(views[0].files) + sum(
-        1 for each in (by_names, _codeless, _blocks, _layers, _shapes, _outside) for _ in each(views[0])
+        1 for each in (by_names, _codeless, _blocks, _layers, _shapes, _outside, _adapter) for _ in each(views[0])
     )
 
 
