@@ -64,6 +64,13 @@ def test_a_weight_of_a_size_that_none_is_trained_to_looks_wrong(cli: Cli) -> Non
     assert (ended.code, ended.lines[-3:-1]) == (1, ["  looks wrong        1", said])
 
 
+def test_an_adapter_is_said_to_need_its_base(cli: Cli) -> None:
+    both = {"m.q.lora_A.weight": WEIGHTS[:4], "m.q.lora_B.weight": WEIGHTS[:, :4]}
+    said = "  adapter            LoRA of 1 module, rank 4: needs its base; compare BASE MERGED --adapter DIR"
+    assert said in cli("inspect", saved(**{name: one.astype("<f4") for name, one in both.items()})).lines
+    assert not any("adapter" in line for line in cli("inspect", saved(a=WEIGHTS.astype("<f4"))).lines)
+
+
 def test_what_only_the_source_of_a_file_can_show_is_looked_for_there(cli: Cli) -> None:
     writer = gguf.GGUFWriter("x.gguf", "llama")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
