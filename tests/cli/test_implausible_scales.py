@@ -16,7 +16,7 @@ from tests.formats.files import Entry, safetensors
 
 GROUP = {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}
 OF_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
-OF_TENSORS = {"quant_method": "fp8", "activation_scheme": "static"}
+OF_TENSORS = {"quant_method": "fp8", "activation_scheme": "dynamic"}
 OF_GROUPS = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": GROUP}}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
 CONFIGS: Mapping[str, Mapping[str, Any]] = {

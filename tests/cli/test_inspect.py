@@ -55,6 +55,34 @@ def test_finds_nothing_wrong_where_nothing_is(cli: Cli) -> None:
     assert "  looks wrong        nothing" in cli("inspect", saved(a=WEIGHTS.astype("<f2"))).lines
 
 
+def test_a_weight_of_a_size_that_none_is_trained_to_looks_wrong(cli: Cli) -> None:
+    large = WEIGHTS.astype(ml_dtypes.bfloat16)
+    large[3, 4] = 2.0**120  # of one flipped bit of an exponent
+    mask = np.full((4, 4), -3e38, "<f4")
+    ended = cli("inspect", saved(a=WEIGHTS.astype("<f4"), b=large, mask=mask, c=mask / 1e33), "--strict")
+    said = "    b: absmax 1.32923e+36 is more than 1e+06 (bound of *)"
+    assert (ended.code, ended.lines[-3:-1]) == (1, ["  looks wrong        1", said])
+
+
+def test_an_adapter_is_said_to_need_its_base(cli: Cli) -> None:
+    both = {"m.q.lora_A.weight": WEIGHTS[:4], "m.q.lora_B.weight": WEIGHTS[:, :4]}
+    said = "  adapter            LoRA of 1 module, rank 4: needs its base; compare BASE MERGED --adapter DIR"
+    assert said in cli("inspect", saved(**{name: one.astype("<f4") for name, one in both.items()})).lines
+    assert not any("adapter" in line for line in cli("inspect", saved(a=WEIGHTS.astype("<f4"))).lines)
+
+
+def test_what_only_the_source_of_a_file_can_show_is_looked_for_there(cli: Cli) -> None:
+    writer = gguf.GGUFWriter("x.gguf", "llama")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    writer.add_tensor("blk.0.attn_q.weight", WEIGHTS.reshape(-1)[:1920].reshape(30, 64).astype("<f2"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ended = cli("inspect", "x.gguf", "--strict")
+    assert (ended.code, ended.lines[-1]) == (1, "  next               weighbridge compare SOURCE x.gguf")
+
+
 def test_every_tensor_is_counted_under_what_it_came_to(cli: Cli) -> None:
     noise = np.random.default_rng(1).integers(0, 1 << 16, (10, 50), dtype=np.uint16).view("<f2")
     noise = np.where(np.isfinite(noise), noise, np.float16(1))

@@ -62,6 +62,14 @@ def test_nothing_read_is_no_pass() -> None:
     assert judged({"name": "a"}, claims=()).code == "nothing-read"
 
 
+def test_a_tensor_without_elements_is_in_order_whatever_rows_it_has() -> None:
+    empty = {"shape": [0], "elements": 0, "bytes": 0, "row_bytes": 0, "all_zero": True, "constant": True}
+    verdict = judged(
+        {"name": "a"}, {**empty, "name": "b"}, {**empty, "name": "c", "shape": [4, 0]}, zero_tail_below_bytes=1
+    )
+    assert (verdict.outcome, verdict.figures["tensors"]) == (Outcome.PASS, 3)
+
+
 def test_what_the_checkpoint_says_of_itself_is_broken_under_a_code_of_its_own_unless_it_may_be() -> None:
     for about in ("shard", "layers", "packing"):
         claim = {"name": "model.layers", "about": about, "wrong": "it is not so"}

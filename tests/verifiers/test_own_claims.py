@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -92,6 +93,37 @@ def test_a_header_that_states_other_layers_and_a_weight_that_one_inner_layer_lac
 
 
 @pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        (("2.mlp.up_proj",), "layer 2 has no mlp.up_proj.weight, which 2 others have"),
+        (("1.input_layernorm",), "layer 1 has no input_layernorm.weight, which 2 others have"),
+        (("0.self_attn.o_proj",), "layer 0 has no self_attn.o_proj.weight, which 2 others have"),
+        (("0.input_layernorm",), ""),
+        (
+            tuple(f"1.self_attn.{one}_proj" for one in "qkvo"),
+            "layer 1 has no self_attn.k_proj.weight, self_attn.o_proj.weight, self_attn.q_proj.weight, …, "
+            "which 2 others have",
+        ),
+        (("0.mlp.up_proj", "1.mlp.up_proj"), ""),
+        (("0.mlp.up_proj", "1.mlp.down_proj"), ""),
+        (("0.self_attn.q_norm",), ""),
+    ],
+)
+def test_what_each_layer_is_made_of_and_one_alone_lacks_is_named(
+    tmp_path: Path, absent: tuple[str, ...], said: str
+) -> None:
+    names = layers(3, ends=(*NAMES, "self_attn.q_norm", "mlp.up_proj", "mlp.down_proj"))
+    left = [name for name in names if name.removeprefix("model.layers.").removesuffix(".weight") not in absent]
+    assert wrong(folder(tmp_path, left, num_hidden_layers=3)) == ({"model.layers": said} if said else {})
+
+
+def test_one_layer_that_is_packed_otherwise_lacks_nothing(tmp_path: Path) -> None:
+    ends = "weight", "weight_scale"
+    names = [f"model.layers.{at}.mlp.up_proj.{end}" for at in range(3) for end in ends]
+    assert wrong(folder(tmp_path, names[:-1], num_hidden_layers=3)) == {}
+
+
+@pytest.mark.parametrize(
     ("names", "config"),
     [
         (layers(3), {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}),
@@ -102,7 +134,7 @@ def test_a_header_that_states_other_layers_and_a_weight_that_one_inner_layer_lac
         (layers(2, "model.layers.0.experts"), {"num_hidden_layers": 1}),
         (layers(4, "0.auto_model.encoder.layer"), {"num_hidden_layers": 4}),
         (["model.mm_projector.0.weight", "model.mm_projector.2.weight"], {"num_hidden_layers": 4}),
-        ([f"base_model.{name}.lora_A.weight" for name in layers(1)], {"num_hidden_layers": 4}),
+        ([f"base_model.{name}.lora_{of}.weight" for name in layers(1) for of in "AB"], {"num_hidden_layers": 4}),
         (layers(2), {"num_hidden_layers": 10**15}),
         (layers(2), {"num_hidden_layers": "two"}),
         ([f"layers.{at}.{end}.weight" for at, end in enumerate(("embd", "h", "h", "head"))], {"n_layer": 2}),
@@ -130,6 +162,93 @@ def test_weights_of_another_model_than_the_configuration_s_are_named_by_their_em
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
     said = {"model.embed_tokens.weight": "its shape is [6, 4]"} if named else {}
     assert wrong(tmp_path) == said
+
+
+SHAPES = {
+    "model.embed_tokens": (10, 8), "model.norm": (8,), "lm_head": (10, 8), "model.layers.0.input_layernorm": (8,),
+    "model.layers.0.self_attn.q_proj": (12, 8), "model.layers.0.self_attn.k_proj": (6, 8),
+    "model.layers.0.self_attn.v_proj": (6, 8), "model.layers.0.self_attn.o_proj": (8, 12),
+    "model.layers.0.mlp.gate_proj": (20, 8), "model.layers.0.mlp.up_proj": (20, 8),
+}  # fmt: skip
+OF_SHAPES = {
+    "architectures": ["LlamaForCausalLM"], "vocab_size": 10, "hidden_size": 8, "num_attention_heads": 4, "head_dim": 3,
+    "num_key_value_heads": 2, "intermediate_size": 20, "tie_word_embeddings": False,
+}  # fmt: skip
+Q, K, V = (f"model.layers.0.self_attn.{one}_proj" for one in "qkv")
+GATE, UP, EMBED = "model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj", "model.embed_tokens"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "config", "said"),
+    [
+        ({}, {}, {}),
+        ({K: (3, 8)}, {}, {f"{K}.weight": "its shape is [3, 8]"}),
+        ({UP: (19, 8)}, {}, {f"{UP}.weight": "its shape is [19, 8]"}),
+        ({Q: (6, 8)}, {}, {f"{Q}.weight": "its shape is [6, 8]"}),
+        ({}, {"vocab_size": 11}, {f"{EMBED}.weight": "its shape is [10, 8]"}),
+        ({EMBED: None}, {}, {EMBED: f"there is no {EMBED}.weight"}),
+        ({"model.norm": None}, {}, {"model.norm": "there is no model.norm.weight"}),
+        ({"lm_head": None}, {}, {"lm_head": "there is no lm_head.weight"}),
+        ({}, {"vocab_size": 9}, {}),  # padded
+        ({"lm_head": None}, {"tie_word_embeddings": True}, {}),
+        ({"lm_head": None}, {"architectures": ["LlamaModel"]}, {}),
+        ({"lm_head": None}, {"architectures": 5}, {}),
+        ({K: (12, 8), V: (12, 8)}, {"num_key_value_heads": None}, {}),
+        ({Q: (8, 8), K: (4, 8), V: (4, 8)}, {"head_dim": None}, {}),
+        ({Q: (8, 8), K: (4, 8), V: (4, 8)}, {"text_config": {"num_attention_heads": 4}}, {}),  # of another part
+        ({K: (3, 8)}, {"kv_lora_rank": 4}, {}),
+        ({K: (3, 8), UP: (19, 8)}, {"block_configs": []}, {}),
+        ({UP: (5, 8)}, {"text_config": {"intermediate_size": 5}}, {f"{GATE}.weight": "its shape is [20, 8]"}),
+        ({Q: (24, 8)}, {}, {}),  # with a gate
+        ({"model.vision_tower.layers.0.self_attn.k_proj": (1, 8)}, {}, {}),
+        ({f"base_model.{Q}.lora_A": (2, 8), f"base_model.{Q}.lora_B": (12, 2), "lm_head": None}, {}, {}),
+    ],
+)  # fmt: skip
+def test_shapes_that_config_json_contradicts_and_what_it_says_that_is_not_there_are_named(
+    tmp_path: Path, shapes: Mapping[str, Any], config: Mapping[str, Any], said: Mapping[str, str]
+) -> None:
+    there = {f"{name}.weight": shape for name, shape in {**SHAPES, **shapes}.items() if shape}
+    save_file({name: np.ones(shape, "<f4") for name, shape in there.items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({**OF_SHAPES, **config}))
+    assert wrong(tmp_path) == said
+
+
+def test_a_shard_alone_lacks_nothing_of_the_whole_but_its_other_shards(tmp_path: Path) -> None:
+    save_file(
+        {"model.layers.0.input_layernorm.weight": np.ones(8, "<f4")}, tmp_path / "model-00001-of-00002.safetensors"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(OF_SHAPES))
+    assert [*wrong(tmp_path / "model-00001-of-00002.safetensors")] == ["file model-00001-of-00002.safetensors"]
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Gemma2", "Phi3", "Qwen3Moe", "GptOss", "OPT", "DeepseekV3", "Olmo2"])
+def test_no_causal_model_that_transformers_writes_contradicts_its_configuration(tmp_path: Path, kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {**SIZES, **HEADS, "head_dim": 12, "num_hidden_layers": 3, "num_experts": 4, "num_local_experts": 4}
+    latent = {"kv_lora_rank": 8, "q_lora_rank": 8, "n_routed_experts": 8, "qk_rope_head_dim": 4}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **(latent if kind == "DeepseekV3" else {}))
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(tmp_path)
+    assert wrong(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "absent", "said"),
+    [
+        ({"r": 2}, "", ""),
+        ({"r": 4}, "", "it has 2 rows"),
+        ({"r": 4, "rank_pattern": {"q_proj": 2}}, "", ""),
+        ({"r": 4, "peft_type": "ADALORA"}, "", ""),
+        ({"r": 2}, "lora_B", "there is no base_model.q_proj.lora_B.weight"),
+    ],
+)
+def test_an_adapter_that_lacks_a_matrix_or_has_another_rank_than_is_said_is_named(
+    tmp_path: Path, config: Mapping[str, Any], absent: str, said: str
+) -> None:
+    both = {"lora_A": np.ones((2, 8), "<f4"), "lora_B": np.ones((8, 2), "<f4")}
+    tensors = {f"base_model.q_proj.{name}.weight": one for name, one in both.items() if name != absent}
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", **config}))
+    assert wrong(tmp_path) == ({"base_model.q_proj.lora_A.weight": said} if said else {})
 
 
 def test_eyes_of_the_stated_depth_do_not_stand_for_layers_of_text(tmp_path: Path) -> None:
@@ -182,6 +301,8 @@ PARTS: Mapping[str, Any] = {
         ({"qweight": CODES[:-1]}, {}, f"{STEM}.g_idx does not number 2 groups of 56"),
         ({"scales": None}, {}, f"there is no {STEM}.scales"),
         ({"scales": None}, {"quant_method": "another"}, ""),
+        ({"qweight": None}, {}, f"there is no {STEM}.qweight"),
+        ({"qweight": None, "qzeros": None}, {}, ""),
     ],
 )
 def test_codes_and_scales_that_are_not_of_the_packing_that_is_said_are_named(
@@ -191,6 +312,28 @@ def test_codes_and_scales_that_are_not_of_the_packing_that_is_said_are_named(
     there = {**PARTS, **{f"{STEM}.{name}": part for name, part in parts.items()}}
     save_file({name: part for name, part in there.items() if part is not None}, path / "model.safetensors")
     assert wrong(path) == ({f"{STEM}.qweight": said} if said else {})
+
+
+@pytest.mark.parametrize(
+    ("scale", "scheme", "said"),
+    [
+        (0.5, "static", ""),
+        (0.0, "static", f"{STEM}.input_scale is 0, which no quantiser writes"),
+        (-0.5, "static", f"{STEM}.input_scale is -0.5, which no quantiser writes"),
+        (np.nan, "static", f"{STEM}.input_scale is nan, which no quantiser writes"),
+        (None, "static", f"activation_scheme is static, and there is no {STEM}.input_scale"),
+        (None, "dynamic", ""),
+    ],
+)
+def test_a_scale_of_inputs_that_is_lost_or_no_scale_is_named(
+    tmp_path: Path, scale: float | None, scheme: str, said: str
+) -> None:
+    path = folder(tmp_path, [], quantization_config={"quant_method": "fp8", "activation_scheme": scheme})
+    codes = np.linspace(-100, 100, 64).reshape(8, 8).astype(ml_dtypes.float8_e4m3fn)
+    parts: dict[str, Any] = {f"{STEM}.weight": codes, f"{STEM}.weight_scale": np.full(1, 0.001, "<f4")}
+    parts |= {f"{STEM}.input_scale": np.full(1, scale, "<f4")} if scale is not None else {}
+    save_file(parts, path / "model.safetensors")
+    assert wrong(path) == ({f"{STEM}.weight": said} if said else {})
 
 
 @pytest.mark.parametrize("path", sorted(one.parent for one in PACKED.glob("*/config.json")), ids=lambda path: path.name)

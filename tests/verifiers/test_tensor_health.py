@@ -42,6 +42,14 @@ def test_counts_every_nan_and_infinity(tmp_path: Path, dtype: Any) -> None:
     assert (row.nan, row.infinite) == (2, 1)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, "<f4", "<f8"])
+def test_counts_what_f16_cannot_hold(tmp_path: Path, dtype: Any) -> None:
+    values = WEIGHTS.astype(dtype)
+    values[0, :5] = 65536, -1e30, 65280, np.inf, np.nan
+    row = rows_of(view_of(tmp_path, w=values, x=WEIGHTS.astype("<f2")))
+    assert (row["w"].beyond_f16, row["w"].nan, row["w"].infinite, row["x"].beyond_f16) == (2, 1, 1, 0)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 7))
 def test_the_tail_of_zeros_is_found_whatever_the_step(words: list[int], step: int) -> None:
@@ -63,15 +71,28 @@ def test_the_tail_of_zeros_is_found_whatever_the_step(words: list[int], step: in
     ),
     st.integers(1, 7),
 )
-def test_columns_of_zeros_at_the_end_are_counted_whatever_the_step(rows: list[list[int]], step: int) -> None:
+def test_rows_of_zeros_and_columns_of_them_at_the_end_are_counted_whatever_the_step(
+    rows: list[list[int]], step: int
+) -> None:
     import tempfile
 
     words = np.array(rows, "<i2")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensor_walk, "STEP", step)
-        found = rows_of(view_of(Path(folder), w=words))["w"].zero_tail_columns
+        row = rows_of(view_of(Path(folder), w=words))["w"]
+    found = row.zero_tail_columns
+    assert row.zero_rows == (np.count_nonzero(~words.any(1)) if min(words.shape) > 1 else 0)
     zero = words.shape[1] - max((at + 1 for at in np.flatnonzero(words.any(0)).tolist()), default=0)
     assert found == (zero if min(words.shape) > 1 else 0)
+
+
+@pytest.mark.parametrize("dtype", ["<f2", ml_dtypes.bfloat16, "<f4", "<f8"])
+def test_a_row_of_zeros_of_either_sign_is_one(tmp_path: Path, dtype: Any) -> None:
+    values = WEIGHTS.astype(dtype)
+    values[3:9] *= 0
+    values[20, 0] = -0.0
+    assert np.signbit(values[3]).any()
+    assert rows_of(view_of(tmp_path, w=values))["w"].zero_rows == 6
 
 
 def test_of_blocks_columns_of_zeros_are_counted_in_whole_ones(tmp_path: Path) -> None:

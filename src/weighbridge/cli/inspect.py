@@ -146,6 +146,7 @@ def lines_of(found: inspection.Inspection, *, everything: bool) -> Iterator[str]
         first += (f"  {name:<18} {_fact(fact, basis=True)}" for name, fact in found.facts.items() if _fact(fact))
     else:
         first.append(f"  {', '.join(f'{name} {_fact(fact)}' for name, fact in found.facts.items())}")
+    first += _adapter(found)
     first += _dtypes(found.report) if found.report and found.report.tensors else ()
     nothing = EMPTY if found.report and not found.report.tensors else "nothing"
     of = inspection.Part(name="", target=found.target, found=found)
@@ -158,6 +159,15 @@ def lines_of(found: inspection.Inspection, *, everything: bool) -> Iterator[str]
     yield from first
     yield from (f"  {line}" for line in (capped(rows, most) if most else [f"{len(rows)} tensors (--all lists them)"]))
     yield from last
+
+
+def _adapter(found: inspection.Inspection) -> Iterator[str]:
+    """Yield what an adapter is made for: alone it is no model, and no gate of one can say that it is whole."""
+    shapes: list[Any] = [one["shape"] for name, one in found.table.items() if name.endswith(".lora_A.weight")]
+    if shapes:
+        ranks = ", ".join(map(str, sorted({shape[0] for shape in shapes if shape})))
+        base = "needs its base; compare BASE MERGED --adapter DIR"
+        yield f"  adapter            LoRA of {len(shapes)} module{'s' * (len(shapes) > 1)}, rank {ranks}: {base}"
 
 
 def lines_of_parts(target: str, parts: Sequence[inspection.Part], *, everything: bool) -> Iterator[str]:
@@ -276,7 +286,9 @@ def _ended(seen: Sequence[tuple[inspection.Part, Seen]], nothing: str = "nothing
     if isinstance(asked, Mapping):
         more = f" --param device={printable(shlex.quote(str(asked['value'])))}"  # what resolved otherwise FAILs by it
     held = f"verify builtin:{kind} --subject {printable(subject)}{more}"
-    if CODES in undecided:  # of a quantised file its source tells more
+    alone = found.report.findings if found and found.report else ()
+    own = bool(alone) and all(one["code"] == "file-type" for one in alone)  # which no gate of a checkpoint looks at
+    if own or CODES in undecided:  # of a quantised file its source tells more
         held = f"compare SOURCE {printable(shlex.quote(target))}"
     yield f"  next               weighbridge {held}"
 

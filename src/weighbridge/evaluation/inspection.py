@@ -28,7 +28,7 @@ from weighbridge.packing import packed_weights
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
-from weighbridge.quantities.tensors import TensorBits, TensorMoments
+from weighbridge.quantities.tensors import TensorBits, TensorHealth, TensorMoments
 from weighbridge.run_logs.formats import recognition
 from weighbridge.run_logs.formats.framework_folder import SAVED, SETTINGS, checkpoints_in, log_in, version_in
 from weighbridge.run_logs.json_log import is_run, runs_inside
@@ -38,6 +38,8 @@ from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_
 from weighbridge.views.run import Column
 
 GATES = ("checkpoint-integrity", "label-plausibility")
+SPREAD = "tensor-statistics"
+HUGE = {"bounds": [{"tensors": "*", "statistic": "absmax", "at_most": 1e6}]}  # no trained weight; masks are no weights
 HOLDS_TENSORS = ".safetensors", ".gguf"
 OF_MODEL = ".safetensors.index.json", ".bin.index.json", METADATA, "config.json"
 RECORDED, LOGGED = "training-run", "training-log"
@@ -196,8 +198,11 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     for gate in GATES:
         evidence = {name: measured[need.quantity] for name, need in KINDS[gate].needs.items()}
         verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
-        said = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is model.Outcome.FAIL else ()
-        findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in said]
+        findings += _found(gate, verdict, words)
+    odd = [row.name for row in rows_of(measured["tensor_health"], TensorHealth) if row.beyond_f16]
+    if huge := [name for name in odd if "mask" not in name]:  # of these few the size is measured, which takes its time
+        spread_of = tensor_walk.walk(view.cut(huge), [("tensor_moments", tensor_moments.VERIFIER.reading)])[0]
+        findings += _found(SPREAD, KINDS[SPREAD].judge({"moments": spread_of}, read(KINDS[SPREAD].limits, HUGE)), words)
     if stated := wrong_file_type(view):
         findings.append({"place": FILE_TYPE, "gate": "label-plausibility", "code": "file-type", "says": stated})
     rows: dict[str, dict[str, Any]] = {}
@@ -217,6 +222,12 @@ def look(view: Any, table: Mapping[str, Fields], words: Words, *, moments: bool 
     unseen, undecided = (tuple(words(gate, blocked[gate])) if gate in blocked else () for gate in GATES)
     of_values: dict[str, Any] = {"labels": labels, "health": health, "tensors": tensors, "unseen": unseen}
     return CheckpointReport(findings=tuple(findings), packed=packed, undecided=undecided, **of_values)
+
+
+def _found(gate: str, verdict: Verdict, words: Words) -> list[Mapping[str, str]]:
+    """Return what a gate finds wrong, each with its words."""
+    said = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is model.Outcome.FAIL else ()
+    return [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in said]
 
 
 # --- A folder that a framework trained into: its log, its settings, its model and every checkpoint --------------------

@@ -26,15 +26,15 @@ Globs: TypeAlias = tuple[str, ...]
 
 
 def _ending(zeros: int, row: int) -> Fields:
-    return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row, "zero_tail_columns": 0}
+    return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row, "zero_tail_columns": 0, "zero_rows": 0}
 
 
 CLAIMS = ("shard", "layers", "packing")
-VALUES = ("not-finite", "zero-columns", "zero-tail", "all-zero", "repeated")
+VALUES = ("not-finite", "zero-columns", "zero-tail", "zero-rows", "all-zero", "repeated")
 FAILS = (*VALUES, "name", "total-size", "beside", "checksum", *CLAIMS)
 BLOCKED = ("not-decoded", "nothing-read")
 SPARED = {"all-zero": "may_be_zero", "not-decoded": "may_be_undecoded"}
-SPARED |= dict.fromkeys(("zero-tail", "zero-columns"), "may_end_in_zeros")
+SPARED |= dict.fromkeys(("zero-tail", "zero-rows", "zero-columns"), "may_end_in_zeros")
 _in_tensors = Breaks(
     need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to",
     spares=lambda row, limits, code: code in SPARED and listed(row.name, getattr(limits, SPARED[code])),
@@ -45,13 +45,16 @@ TOO_MANY = _in_tensors.beyond(
     ("both together", "not-finite", lambda _, __, many: {"nan": many - 1, "infinite": 1}),
 )
 HALF: Fields = {"shape": (2, 2), "zero_tail_columns": 1}
+NARROW = 16  # a row of fewer elements, as of a convolution, may be zero where single weights were pruned
+ROWS: Fields = {"shape": (2, NARROW), "zero_rows": 1}
 CUT = _in_tensors.beyond(
     ("the end of a row", "zero-tail", lambda _, __, tail: _ending(tail, tail + 1)),
     ("a row and half of one", "zero-tail", lambda _, __, tail: _ending(3 * tail, 2 * tail)),
     ("half of its rows", "zero-tail", lambda _, __, tail: {**_ending(tail, tail), "bytes": 2 * tail, "shape": (2, 2)}),
     ("half of its columns", "zero-columns", lambda _, __, tail: {**_ending(0, tail), "bytes": 2 * tail, **HALF}),
+    ("its first half of rows", "zero-rows", lambda _, __, tail: {**_ending(0, tail), "bytes": 2 * tail, **ROWS}),
 )
-TAIL = "zeros at a tensor's end that start inside a row, or are half of a matrix, in rows or in columns"
+TAIL = "zeros at a tensor's end that start inside a row, or are half of a matrix, in rows (anywhere) or in columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +109,14 @@ def clauses(limits: Limits) -> Sequence[Clause]:
 
     def cut_short(row: TensorHealth) -> bool:
         tail = row.zero_tail_bytes
+        if tail < limits.zero_tail_below_bytes or row.all_zero:  # so is what has no element, whose rows have no bytes
+            return False
         padding = tail % row.row_bytes == 0 and not (_is_matrix(row) and 2 * tail >= row.bytes)
-        return tail >= limits.zero_tail_below_bytes and not (padding or row.all_zero or lacks_columns(row))
+        return not (padding or lacks_columns(row))
+
+    def lacks_rows(row: TensorHealth) -> bool:
+        enough = row.zero_rows * row.row_bytes >= limits.zero_tail_below_bytes and row.shape[-1] >= NARROW
+        return enough and 2 * row.zero_rows * row.row_bytes >= row.bytes and not (row.all_zero or cut_short(row))
 
     def copied(row: TensorHealth) -> bool:
         """Return whether it is another's copy; equal constants are no copies, and tied ones are both named."""
@@ -123,6 +132,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         _tensor("not-finite", lambda row: (row.nan or 0) + (row.infinite or 0) > limits.not_finite_at_most),
         _tensor("zero-columns", lacks_columns, limits.may_end_in_zeros),
         _tensor("zero-tail", cut_short, limits.may_end_in_zeros),
+        _tensor("zero-rows", lacks_rows, limits.may_end_in_zeros),
         _tensor("all-zero", lambda row: row.all_zero and _is_matrix(row), limits.may_be_zero),
         _tensor("repeated", copied),
         _tensor("name", lambda row: bool(row.name_flaws)),

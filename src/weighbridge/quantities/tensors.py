@@ -115,6 +115,8 @@ class TensorHealth:
     zero_tail_bytes: Annotated[int, Doc("run of zeros at the end, whole words", unit="bytes", typical=0)]
     repeats: Annotated[str | None, Doc("the earlier tensor with the very same dtype and bytes")]
     zero_tail_columns: Annotated[int, Doc("columns at the end of a matrix that are zero in every row")] = later(0)
+    zero_rows: Annotated[int, Doc("rows of a matrix that are all zero")] = later(0)
+    beyond_f16: Annotated[int, Doc("finite elements of 65536 and more, which F16 cannot hold")] = later(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,38 +1,70 @@
 """own_claims: what a checkpoint says of its files, packed weights and layers, and what in it contradicts that."""
 
+import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.model_keys import of_config, of_gguf
 from weighbridge.packing.implausible_scales import implausible_scales, scales_of_blocks
 from weighbridge.packing.packed_weights import FP8, PackedWeight, by_names, is_left_out, settings_of
-from weighbridge.packing.packing_rules import ContradictionError, rule_of
+from weighbridge.packing.packing_rules import ContradictionError, reads, rule_of
+from weighbridge.packing.unpacking import floats
 from weighbridge.quantities.checkpoints import OwnClaim
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
-from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside
+from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside, json_beside
 
 INDEX = (".index.json", METADATA)
 SHARD = re.compile(r"(.*-)\d{5}(-of-(\d{5})\..+)")
 LAYER = re.compile(r"((?:\d+\.)?(?:(?!\d+\.)[^.]+\.)*(?:[^.]*_)?(?:layers?|blocks?|blk|h))\.(\d{1,5})\.(.*)")
 SENSES = re.compile(r"(?<![^._])(?:vision|visual|image|video|audio|speech|vit)")  # beside a model of text
 AGAIN = re.compile(r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blocks)")  # of layers that are run
+ADAPTER, MAX_ADAPTER = "adapter_config.json", 4 << 20
 PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
 SCALE = ".weight_scale"
+INPUT_SCALES = ".input_scale", ".activation_scale", ".input_activation_scale"
 ALONE = "bound without weighbridge-00002-of-00002.safetensors"
-MOST, SHOWN = 10_000, 3  # layers
+MOST, SHOWN, MANY = 10_000, 3, 64  # layers, those that are named, and sizes that a configuration has of one kind
 EMBEDDING = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings)\.weight")
-WIDTH = re.compile(r".*(?:hidden|emb|model|width|dim)")  # keys of widths, and of more: a chance likeness is no finding
+LLAMA = r"(?:model\.|language_model\.)+layers\.\d+\."  # encoders have them without any of these
+# Keys of sizes, and of more: a chance likeness is no finding.
+WIDTH, WIDE = re.compile(r".*(?:hidden|emb|model|width|dim)"), re.compile(r".*(?:intermediate|ffn|ff_|ffw|mlp)")
+HEADS, FEWER = (
+    re.compile(r"(?:n_heads?|num_heads|.*attention_heads)$"),
+    re.compile(r".*(?:key_value|kv)_heads|n_head_kv"),
+)
+HEAD_DIM, HIDDEN, WORDS = re.compile(r".*head_dim"), re.compile(r"hidden_size$"), re.compile(r"vocab_size$")
+OTHERWISE_MADE = ("block_configs", "kv_lora_rank")  # layer by layer, or with heads of several parts
+# No design leaves one layer alone without these, but one whose values are its keys (Gemma 4), and the first of EAGLE's.
+CORE = re.compile(
+    r"(?:self_attn\.(?:[qkvo]|qkv)_proj|mlp\.(?:gate|up|down|gate_up)_proj|(?:input|post_attention)_layernorm"
+    r"|attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down|norm))\."
+)
+PLAIN = ("F16", "BF16", "F32")
+NORMED = re.compile(r"model\.layers\.\d+\.input_layernorm\.weight")  # so that there is a norm behind the layers
+# What a causal model has besides its layers, and what it may be called.
+OUTSIDE = {
+    "model.embed_tokens.weight": r".*(?:emb|wte)", "model.norm.weight": r".*(?:norm|ln)",
+    "lm_head.weight": r".*(?:head|out)",
+}  # fmt: skip
 OFTEN, FEW = 3, 4  # layers that are alike, and parts of what is in one: a module that a design leaves out is more
 
 
 def measure(views: Views, _options: Fields) -> Measurement:
     """Describe every claim, with what contradicts it."""
-    return table("own_claims", [row for each in (_files, _packed, _blocks, _layers, _widths) for row in each(views[0])])
+    return table(
+        "own_claims",
+        [
+            row
+            for each in (_files, _packed, _codeless, _blocks, _layers, _shapes, _outside, _adapter)
+            for row in each(views[0])
+        ],
+    )
 
 
 def _files(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -54,6 +86,7 @@ def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
         named = weight.packing.name.split(" or ") if weight.packing and settings.get("format") not in OTHERWISE else ()
         lacks = absent and settings.get("quant_method") in named and not is_left_out(weight.name, settings)
         wrong = f"there is no {absent.replace(SCALE, scale)}" if lacks else scales.get(weight.codes.name, "")
+        wrong = wrong or _input_scale(view, weight, settings)
         try:
             _ = absent or rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
         except ContradictionError as problem:
@@ -61,9 +94,30 @@ def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
         yield OwnClaim(name=weight.codes.name, about="packing", says=weight.summary(settings), wrong=wrong)
 
 
+def _codeless(view: CheckpointView) -> Iterator[OwnClaim]:
+    """Yield of zero points whose codes are not there what is lost."""
+    for name in (one for one in view.names() if one.endswith(".qzeros")):
+        if (lost := f"{name.removesuffix('qzeros')}qweight") not in view.tensors:
+            yield OwnClaim(name=lost, about="packing", says=f"{name} goes with it", wrong=f"there is no {lost}")
+
+
 def _blocks(view: CheckpointView) -> Iterator[OwnClaim]:
     for name, wrong in scales_of_blocks(view).items():
         yield OwnClaim(name=name, about="packing", says="Q8_0", wrong=wrong)
+
+
+def _input_scale(view: CheckpointView, weight: PackedWeight, settings: Fields) -> str:
+    """Return what is wrong with the scale of what goes into a weight of FP8, which a static scheme has for each."""
+    static = settings.get("activation_scheme") == "static" and not is_left_out(weight.name, settings)
+    known = weight.packing.may if weight.packing and weight.codes.dtype in FP8 and static else ()
+    if INPUT_SCALES[0] not in known:
+        return ""
+    given = next((weight.members[one] for one in INPUT_SCALES if one in weight.members), None)
+    if given is None:
+        return f"activation_scheme is static, and there is no {weight.name.removesuffix('.weight')}{INPUT_SCALES[0]}"
+    values = floats(view.read(given.name, 0, given.nbytes), given.dtype) if reads(given) else ()
+    odd = [float(one) for one in values if not 0 < one < math.inf]  # also NaN
+    return f"{given.name} is {odd[0]:.4g}, which no quantiser writes" if odd else ""
 
 
 def _scale_in(found: Iterable[tuple[PackedWeight, str]], settings: Fields) -> str:
@@ -87,25 +141,102 @@ def _layers(view: CheckpointView) -> Iterator[OwnClaim]:
         yield from [OwnClaim(name=of, about="layers", says=says, wrong=wrong)] if of else ()
 
 
-def _widths(view: CheckpointView) -> Iterator[OwnClaim]:
-    """Yield of each embedding of words whether it is as wide as anything that config.json says."""
-    embeddings = [
-        one for one in map(view.tensor, view.names()) if EMBEDDING.fullmatch(one.name) and len(one.shape) == 2
-    ]
-    widths = set(_ints(config_beside(view))) if embeddings else set()
-    for one in (one for one in embeddings if widths and one.dtype in ("F16", "BF16", "F32")):
-        wrong = "" if one.shape[1] in widths else f"its shape is {list(one.shape)}"
-        says = f"as wide as a width in {CONFIG}: {_first(sorted(widths))}"
-        yield OwnClaim(name=one.name, about="layers", says=says, wrong=wrong)
+def _shapes(view: CheckpointView) -> Iterator[OwnClaim]:
+    """Yield of each tensor whose shape config.json gives what that is; packed ones have shapes of their own."""
+    known = [one for one in map(view.tensor, view.names()) if one.dtype in PLAIN and len(one.shape) == 2]
+    of = [(one, [fact for fact in FACTS if fact.names.fullmatch(one.name)]) for one in known]
+    config = config_beside(view) or {} if any(facts for _, facts in of) else {}
+    sizes = {fact: sorted(fact.sizes(config)) for fact in FACTS if config}
+    for one, facts in of:
+        said = [fact for fact in facts if sizes.get(fact)]
+        wrong = [fact for fact in said if not fact.allows(one.shape, sizes[fact])]
+        for fact in (wrong or said)[:1]:
+            says = f"{fact.says} in {CONFIG}: {_first(sizes[fact])}"
+            yield OwnClaim(name=one.name, about="layers", says=says, wrong=f"its shape is {[*one.shape]}" * bool(wrong))
 
 
-def _ints(value: object, key: str = "") -> Iterator[int]:
+class Fact(NamedTuple):
+    """One thing that config.json says of the shape of tensors: of which, in words, of which axis, and the sizes."""
+
+    names: re.Pattern[str]
+    says: str
+    axis: int
+    sizes: Callable[[Fields], set[int]]
+    least: bool = False  # there may be more
+
+    def allows(self, shape: Sequence[int], sizes: Sequence[int]) -> bool:
+        """Return whether a shape is of one of the sizes."""
+        return shape[self.axis] >= sizes[0] if self.least else shape[self.axis] in sizes
+
+
+def _rows_of_heads(config: Fields, times: int = 1, fewer: re.Pattern[str] | None = None) -> set[int]:
+    """Return how many rows heads have together, by any number of them and any size of one; there may be `fewer`."""
+    sizes, heads, widths = ({*_ints(config, one)} - {0} for one in (HEAD_DIM, HEADS, HIDDEN))
+    if any(one in config for one in OTHERWISE_MADE) or max(map(len, (sizes, heads, widths))) > MANY:
+        return set()
+    parts = any(isinstance(one, dict) and "num_attention_heads" in one for one in config.values())
+    if parts or type(config.get("head_dim")) is not int:  # it may be of something else than this part
+        sizes |= {wide // many for wide in widths for many in heads}
+    heads |= {*_ints(config, fewer)} if fewer else set()
+    return {many * size * by for many in heads for size in sizes for by in (1, times)}
+
+
+# Queries may have a gate beside them, as those of Qwen3-Next.
+FACTS = (
+    Fact(EMBEDDING, "as wide as a width", 1, lambda config: {*_ints(config, WIDTH)}),
+    Fact(EMBEDDING, "a row for each of vocab_size", 0, lambda config: {*_ints(config, WORDS)}, least=True),
+    Fact(
+        re.compile(LLAMA + r"self_attn\.q_proj\.weight"), "rows of its heads", 0,
+        lambda config: _rows_of_heads(config, times=2),
+    ),
+    Fact(
+        re.compile(LLAMA + r"self_attn\.[kv]_proj\.weight"), "rows of its key-value heads", 0,
+        lambda config: _rows_of_heads(config, fewer=FEWER),
+    ),
+    Fact(
+        re.compile(LLAMA + r"mlp\.(?:gate|up)_proj\.weight"), "as many rows as an intermediate size", 0,
+        lambda config: set() if "block_configs" in config else {*_ints(config, WIDE)},
+    ),
+)  # fmt: skip
+
+
+def _ints(value: object, keys: re.Pattern[str], key: str = "") -> Iterator[int]:
     if isinstance(value, dict):
-        yield from (found for name, inner in value.items() for found in _ints(inner, str(name)))
+        yield from (found for name, inner in value.items() for found in _ints(inner, keys, str(name)))
     elif isinstance(value, list):
-        yield from (found for inner in value for found in _ints(inner, key))
-    elif type(value) is int and WIDTH.match(key):
+        yield from (found for inner in value for found in _ints(inner, keys, key))
+    elif type(value) is int and keys.match(key):
         yield value
+
+
+def _outside(view: CheckpointView) -> Iterator[OwnClaim]:
+    """Yield of a causal model of Llama's names what it has besides its layers: an embedding, a norm, and a head."""
+    names = view.weights()
+    config = config_beside(view) or {} if any(map(NORMED.fullmatch, names)) else {}
+    kinds = config.get("architectures")
+    made = [one for one in kinds if str(one).endswith("ForCausalLM")] if isinstance(kinds, list) else []
+    if not made or any(map(PARTIAL.match, names)) or any(one.wrong for one in _files(view)):
+        return
+    besides = [name for name in names if not name.startswith("model.layers.")]
+    for name, like in OUTSIDE.items():
+        if "head" not in name or config.get("tie_word_embeddings") is False:
+            wrong = "" if any(map(re.compile(like).match, besides)) else f"there is no {name}"
+            says = f"{made[0]} by {CONFIG}"
+            yield OwnClaim(name=name.removesuffix(".weight"), about="layers", says=says, wrong=wrong)
+
+
+def _adapter(view: CheckpointView) -> Iterator[OwnClaim]:
+    """Yield of each first matrix of LoRA whether its second one is there, and whether its rank is the stated one."""
+    first, second = ".lora_A.weight", ".lora_B.weight"
+    of_it = [name for name in view.names() if name.endswith(first)]
+    said = json_beside(view, ADAPTER, MAX_ADAPTER) or {} if of_it else {}
+    rank = said.get("r") if said.get("peft_type") == "LORA" and not said.get("rank_pattern") else None
+    for name in of_it:
+        other, has = name.removesuffix(first) + second, view.tensors[name].shape[:1]
+        unlike = f"it has {has[0]} rows" if type(rank) is int and has and has[0] != rank else ""
+        wrong = f"there is no {other}" if other not in view.tensors else unlike
+        says = f"LoRA of rank {rank} by {ADAPTER}" if rank else "LoRA"
+        yield OwnClaim(name=name, about="layers", says=says, wrong=wrong)
 
 
 def lists_of(names: Iterable[str]) -> dict[str, dict[int, set[str]]]:
@@ -141,7 +272,21 @@ def _uneven(layers: list[set[str]]) -> str:
             absent, many = sorted(whole - own), plain.count(whole)
             if own < whole and FEW * len(absent) <= len(whole) and plain.count(own) == 1 and many >= OFTEN:
                 return f"layer {at} has no {_first(absent)}, which {many} others have"
-    return ""
+    return _alone(layers)
+
+
+def _alone(layers: list[set[str]]) -> str:
+    """Return what one layer alone lacks, the first or the last too, of what each is made of, where others are alike."""
+    whole = max(layers, key=len, default=set())
+    odd = [at for at, one in enumerate(layers) if one != whole]
+    if len(odd) != 1 or len(layers) < OFTEN or not layers[odd[0]] < whole:
+        return ""
+    absent = sorted(whole - layers[odd[0]])
+    stems = tuple(found[0] if (found := CORE.match(one)) else "" for one in absent)
+    designed = stems == ("self_attn.v_proj.",) or (odd == [0] and "input_layernorm." in stems)
+    if designed or any(one.startswith(stems) for one in layers[odd[0]]):  # packed otherwise, or nothing that is known
+        return ""
+    return f"layer {odd[0]} has no {_first(absent)}, which {len(layers) - 1} others have"
 
 
 def _first(found: Sequence[object]) -> str:
@@ -149,8 +294,10 @@ def _first(found: Sequence[object]) -> str:
 
 
 def extent(views: Views, _options: Fields) -> int:
-    """Count the files, the packed weights and matrices of Q8_0, the claim of layers, and the embeddings of words."""
-    return len(views[0].files) + sum(1 for each in (by_names, _blocks, _layers, _widths) for _ in each(views[0]))
+    """Count the files, the packed weights and matrices of Q8_0, the claim of layers, and what else config.json says."""
+    return len(views[0].files) + sum(
+        1 for each in (by_names, _codeless, _blocks, _layers, _shapes, _outside, _adapter) for _ in each(views[0])
+    )
 
 
 def canary(views: Views, options: Fields, measured: Measurement) -> Canary:

@@ -15,6 +15,7 @@ from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 # The bits of the exponent; where they are all set the word is infinite or NaN.
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
+BEYOND = {"BF16": (127 + 16) << 7, "F32": (127 + 16) << 23, "F64": (1023 + 16) << 52}  # 65536, which F16 cannot hold
 PARTS = {"C64": "F32"}  # real and imaginary parts are words of their own
 FINITE = (*INTEGERS, "BOOL", "F4", "F6_E2M3", "F6_E3M2")  # no word of these is NaN or infinite
 ZEROS = 3  # units at the end, where a canary damages a tensor
@@ -39,18 +40,22 @@ class Health:
     at: int = 0
     nan: int | None = None
     infinite: int | None = None
+    beyond_f16: int = 0
     last_set: int = -1
     constant: bool = True
     first: bytes = b""
     reads: bool = True
     row_bytes: int = 0
     zero_columns: int = 0  # at the end of every row so far, in whole units
+    matrix: bool = False  # whose rows are whole units
+    zero_rows: int = 0
+    blank: bool = True  # whether the row that was begun is zero so far
 
     def __post_init__(self) -> None:
         shape, (per, size) = self.tensor.shape, self.tensor.unit
         self.row_bytes = (shape[-1] if shape else 1) * size // per
-        if sum(many > 1 for many in shape) > 1 and shape[-1] % per == 0:
-            self.zero_columns = self.row_bytes // size
+        self.matrix = sum(many > 1 for many in shape) > 1 and shape[-1] % per == 0
+        self.zero_columns = self.row_bytes // size if self.matrix else 0
         if self.tensor.dtype in (*FLOATS, *EXTENDED, *PARTS, *FINITE, *DECODED):
             self.nan = self.infinite = 0
 
@@ -62,6 +67,8 @@ class Health:
             self.constant = bool((data.reshape(-1, len(self.first)) == np.frombuffer(self.first, np.uint8)).all())
         if self.zero_columns:  # of most tensors the first bytes show that the last column is set
             self._look_at_columns(data, self.at % self.row_bytes)
+        if self.matrix:
+            self._look_at_rows(data, self.at % self.row_bytes)
         zeros = 0  # at the end of these bytes
         if not data[-1]:
             back = data[::-1] != 0
@@ -69,7 +76,8 @@ class Health:
         self.at += len(data)
         self.last_set = self.at - 1 - zeros if zeros < len(data) else self.last_set
         if self.nan is not None and self.infinite is not None:
-            nan, infinite = _not_finite(data, self.tensor)
+            nan, infinite, beyond = _not_finite(data, self.tensor)
+            self.beyond_f16 += beyond
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
 
     def _look_at_columns(self, data: "NDArray[np.uint8]", begun: int) -> None:
@@ -81,6 +89,23 @@ class Health:
         last = max(at + int(np.flatnonzero(part).max(initial=-1 - at)) for at, part in parts)
         self.zero_columns = min(self.zero_columns, (wide - 1 - last) // size)
 
+    def _look_at_rows(self, data: "NDArray[np.uint8]", begun: int) -> None:
+        """Count whole rows of zeros; most rows show by their first unit that they are none."""
+        wide, size = self.row_bytes, self.tensor.unit[1]
+        first, rest = data[: wide - begun], data[wide - begun :]
+        self.blank = self.blank and not self._is_set(first).any()
+        if begun + len(first) < wide:
+            return
+        whole = rest[: len(rest) // wide * wide].reshape(-1, wide)
+        may_be = whole[~self._is_set(whole[:, :size]).any(1)]
+        self.zero_rows += int(self.blank) + int(np.count_nonzero(~self._is_set(may_be).any(1)))
+        self.blank = not self._is_set(rest[whole.size :]).any()
+
+    def _is_set(self, data: "NDArray[np.uint8]") -> "NDArray[np.bool_]":
+        """Return which words are no zero, of either sign."""
+        words = data.view(f"<u{self.tensor.unit[1]}") << 1 if self.tensor.dtype in EXPONENT else data
+        return np.not_equal(words, 0)
+
     def row(self) -> TensorHealth:
         """Describe the tensor; all tensors must be described in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
@@ -90,8 +115,9 @@ class Health:
         return TensorHealth(
             name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, elements=tensor.elements, bytes=tensor.nbytes,
             name_flaws=flaws(tensor.name), row_bytes=self.row_bytes, zero_tail_columns=self.zero_columns * per,
-            all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite,
-            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size, repeats=repeats,
+            all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite, repeats=repeats,
+            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size, zero_rows=self.zero_rows,
+            beyond_f16=self.beyond_f16,
         )  # fmt: skip
 
 
@@ -101,11 +127,12 @@ def _is_one(one: Tensor, other: Tensor) -> bool:
     return here == there
 
 
-def _not_finite(data: "NDArray[np.uint8]", tensor: Tensor) -> tuple[int, int]:
+def _not_finite(data: "NDArray[np.uint8]", tensor: Tensor) -> tuple[int, int, int]:
+    """Return how many elements are NaN, how many infinite, and how many are finite and beyond F16."""
     if tensor.dtype in FINITE:
-        return 0, 0
+        return 0, 0, 0
     if tensor.dtype in DECODED:
-        return not_finite(data, tensor.dtype)
+        return *not_finite(data, tensor.dtype), 0
     dtype = PARTS.get(tensor.dtype, tensor.dtype)
     kind = numpy_dtype(dtype)
     assert kind is not None
@@ -114,11 +141,14 @@ def _not_finite(data: "NDArray[np.uint8]", tensor: Tensor) -> tuple[int, int]:
     if mask is None:  # eight bits
         values = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
         counts = np.bincount(stored, minlength=256)
-        return int(counts[np.isnan(values)].sum()), int(counts[np.isinf(values)].sum())
-    if int((stored & mask).max()) != mask:
-        return 0, 0
+        return int(counts[np.isnan(values)].sum()), int(counts[np.isinf(values)].sum()), 0
+    most, large, beyond = int((stored & mask).max()), BEYOND.get(dtype, mask), 0
+    if most >= large:
+        beyond = int(np.count_nonzero((stored & mask >= large) & (stored & mask < mask)))
+    if most != mask:
+        return 0, 0, beyond
     magnitude = stored & ((1 << 8 * kind.itemsize - 1) - 1)
-    return int(np.count_nonzero(magnitude > mask)), int(np.count_nonzero(magnitude == mask))
+    return int(np.count_nonzero(magnitude > mask)), int(np.count_nonzero(magnitude == mask)), beyond
 
 
 def special(tensor: Tensor) -> tuple[bytes, int, int] | None:
@@ -138,20 +168,21 @@ def special(tensor: Tensor) -> tuple[bytes, int, int] | None:
 def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
     """Write like units, an infinity and a NaN, a unit unlike both, and zeros; an earlier tensor may become a twin.
 
-    Where they are even in number they become two rows, both of which end in zeros.
+    Where they are even in number they become two rows, both of which end in zeros, or four, the first of which is zero.
     """
     (per, size), units = last.unit, special(last)
-    rows = 2 if last.nbytes // size % 2 == 0 and last.nbytes // size > 2 * (ZEROS + BODY) else 1
-    wide = last.nbytes // size // rows
+    many, least = last.nbytes // size, ZEROS + BODY
+    rows = next(rows for rows in (4, 2, 1) if many % rows == 0 and many > rows * least)
+    wide = many // rows
     like, unlike = b"\1" * size, b"\2" * size
     odd = units[0] if units else 2 * unlike
-    first = (like * (wide - ZEROS) + bytes(ZEROS * size)) * (rows - 1)
-    pattern = first + like * (wide - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
+    row, blank = like * (wide - ZEROS) + bytes(ZEROS * size), bytes(wide * size) * (rows == 4)
+    pattern = blank + row * (rows - 1 - (rows == 4)) + like * (wide - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
     twin = next((name for name, one in cut.tensors.items() if is_alike(one, last) and not _is_one(one, last)), None)
     matrix = replace(last, shape=(rows, wide * per))
     damaged = replace(cut, tensors={**cut.tensors, last.name: matrix}).overlaid(last.name, 0, pattern)
     wanted = {"all_zero": False, "constant": False, "zero_tail_bytes": ZEROS * size, "repeats": twin}
-    wanted["zero_tail_columns"] = ZEROS * per * (rows - 1)
+    wanted |= {"zero_tail_columns": ZEROS * per * (rows > 1), "zero_rows": int(rows == 4)}
     wanted |= {"nan": units[1], "infinite": units[2]} if units else {}
     return damaged if twin is None else damaged.overlaid(twin, 0, pattern), wanted
 
