@@ -1,7 +1,7 @@
 """Mistakes of first contact, typed one by one, with what each prints: `python benchmarks/mistakes.py FOLDER`.
 
 It installs this checkout into FOLDER twice, without extras and with those of tests, and types each row of
-`mistakes.tsv` in a folder of its own, as a stranger would; it prints `mistakes.md`. A row as nobody needs root.
+`mistakes.tsv` in a folder of its own, as a new user would; it prints `mistakes.md`. A row as nobody needs root.
 """
 
 from __future__ import annotations
