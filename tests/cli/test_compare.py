@@ -406,3 +406,11 @@ def test_a_header_that_names_a_type_of_no_tensor_is_noted(cli: Cli, workplace: P
     ended = cli("compare", folder / "hf", "forged.gguf")
     assert ended.lines[1].startswith("  note: import: general.file_type is Q8_0, and no tensor is Q8_0: there are ")
     assert "note:" not in cli("compare", folder / "hf", folder / "model.gguf").out
+
+
+def test_scales_of_inputs_are_said_not_to_be_compared(cli: Cli, workplace: Path) -> None:
+    (workplace / "a.safetensors").write_bytes(safetensors_bytes({"w": ("BF16", (2,), bytes(4))}))
+    both = {"w": ("BF16", (2,), bytes(4)), "w.input_scale": ("F32", (1,), bytes(4))}
+    (workplace / "b.safetensors").write_bytes(safetensors_bytes(both))
+    printed = cli("compare", "a.safetensors", "b.safetensors").lines
+    assert "  note: import: not compared: 1 input_scale, which no source has; inspect judges each by itself" in printed

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, Ended
 from tests.formats.files import Entry, safetensors
 
 NAMES = {
@@ -25,6 +25,11 @@ NAMES = {
 RNG = np.random.default_rng(3)
 NORM = RNG.standard_normal(64).astype(np.float32)
 WEIGHT = (RNG.standard_normal((32, 64)) * 0.02).astype(np.float32)
+
+
+def first(ended: Ended) -> str:
+    """Return the first line below the head that is no note."""
+    return next(line for line in ended.lines[1:] if not line.startswith("  note: "))
 
 
 def model(folder: Path, quantised: Mapping[str, Any] | None = None, /, **tensors: Any) -> Path:
@@ -84,7 +89,7 @@ def test_what_no_rule_reads_is_blocked_by_its_name_and_the_rest_is_compared(
     for pair in ((source, packed), (packed, source)):
         ended = cli("compare", *pair)
         assert ended.code == 3, ended.lines
-        assert ended.lines[1] == f"  p.weight: not compared: packed by {printed}: no rule"
+        assert first(ended) == f"  p.weight: not compared: packed by {printed}: no rule"
         assert "  1 BYTES_EQUAL, 1 not compared" in ended.lines
         assert "different content" not in "\n".join(ended.lines)
 
@@ -146,7 +151,7 @@ def test_a_method_of_transformers_without_a_rule_is_not_compared_and_never_other
         model(tmp_path / "packed", {"quant_method": method}, **tensors),
     )
     assert ended.code == 3, ended.lines
-    assert ended.lines[1] == f"  p.weight: not compared: packed by {method}: no rule"
+    assert first(ended) == f"  p.weight: not compared: packed by {method}: no rule"
     assert ended.lines[-1].startswith("BLOCKED: packed: 1 ")
 
 
@@ -155,7 +160,7 @@ def test_names_tell_a_method_where_no_configuration_does(cli: Cli, tmp_path: Pat
     tensors = {f"p.{name}": one for name, one in METHODS[method].items()}
     ended = cli("compare", model(tmp_path / "source", p__weight=WEIGHT), model(tmp_path / "packed", **tensors))
     assert ended.code == 3, ended.lines
-    assert ended.lines[1] == f"  p.weight: not compared: packed by {method}: no rule"
+    assert first(ended) == f"  p.weight: not compared: packed by {method}: no rule"
     assert not [line for line in ended.lines if " is in the " in line]
 
 
@@ -172,7 +177,7 @@ def test_a_configuration_that_is_missing_is_reported(cli: Cli, tmp_path: Path, n
     for pair in ((unpacked(name), folder), (folder, unpacked(name))):
         ended = cli("compare", *pair)
         assert ended.code == 3
-        assert ended.lines[1].endswith(printed)
+        assert first(ended).endswith(printed)
 
 
 def test_scales_of_columns_or_zero_points_are_not_taken_for_scales_of_rows(cli: Cli, tmp_path: Path) -> None:
@@ -182,7 +187,7 @@ def test_scales_of_columns_or_zero_points_are_not_taken_for_scales_of_rows(cli: 
     zeros["p._weight_zero_point"] = of(np.int8, 32, 1)
     for at, (method, tensors) in enumerate({"quanto": columns, "torchao": zeros}.items()):
         ended = cli("compare", source, model(tmp_path / str(at), {"quant_method": method}, **tensors))
-        assert ended.lines[1] == f"  p.weight: not compared: packed by {method}: no rule"
+        assert first(ended) == f"  p.weight: not compared: packed by {method}: no rule"
 
 
 @pytest.mark.slow
@@ -219,18 +224,17 @@ def test_what_its_library_packed_is_as_meant_or_not_compared(cli: Cli, name: str
     if name in NEAREST:
         assert ended.code == 0
         assert (
-            ended.lines[1]
+            first(ended)
             == "  3 of 3 tensors are what the file declares, 4224 elements (1 BYTES_EQUAL, 2 NEAREST_CODES)"
         )
     elif name in CHOSEN:
         assert ended.code == 0
         assert (
-            ended.lines[1]
-            == "  2 of 2 tensors are what the file declares, 2112 elements (1 BYTES_EQUAL, 1 WITHIN_BOUND)"
+            first(ended) == "  2 of 2 tensors are what the file declares, 2112 elements (1 BYTES_EQUAL, 1 WITHIN_BOUND)"
         )
     else:
         assert ended.code == 3
-        assert ended.lines[1].startswith("  model.down_proj.weight: not compared: packed by ")
+        assert first(ended).startswith("  model.down_proj.weight: not compared: packed by ")
     assert cli("compare", unpacked(name), HERE / name, "--policy", "same").code == (1 if ended.code == 0 else 3)
 
 

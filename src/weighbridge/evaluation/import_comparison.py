@@ -23,7 +23,7 @@ from weighbridge.gates.families.policies import CEILING, TARGETS
 from weighbridge.gates.families.tensor_pairs import Look, is_exact, two_sided
 from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of, judge
 from weighbridge.judging.requests import DEFAULT, all_requests, request_for
-from weighbridge.packing.packed_weights import marked, settings_of
+from weighbridge.packing.packed_weights import INPUT_SCALES, marked, settings_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import TensorPair
@@ -224,6 +224,8 @@ def contradictions(view: checkpoint.CheckpointView) -> Iterator[str]:
     if view.format in ("gguf", "apr"):
         yield from filter(None, [wrong_file_type(view)])
         return
+    if many := sum(name.endswith(INPUT_SCALES) for name in view.tensors):
+        yield f"not compared: {many} input_scale, which no source has; inspect judges each by itself"
     config = checkpoint.config_beside(view) or {}
     key = "dtype" if config.get("dtype") is not None else "torch_dtype"
     sizes = Counter(dict.fromkeys(LOADED_AS.values(), 0))

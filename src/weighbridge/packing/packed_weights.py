@@ -11,6 +11,7 @@ from weighbridge.formats.tensor import Tensor, short
 from weighbridge.quantities.checkpoints import beside_codes, is_named
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
+INPUT_SCALES = ".input_scale", ".activation_scale", ".input_activation_scale"
 FP8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")  # keys that list modules
 OF_WEIGHTS = re.compile(r"(?!(?:.*[._])?(?:input|output|act)).*scale")  # endings

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.model_keys import of_config, of_gguf
 from weighbridge.packing.implausible_scales import implausible_scales, scales_of_blocks
-from weighbridge.packing.packed_weights import FP8, PackedWeight, by_names, is_left_out, settings_of
+from weighbridge.packing.packed_weights import FP8, INPUT_SCALES, PackedWeight, by_names, is_left_out, settings_of
 from weighbridge.packing.packing_rules import ContradictionError, reads, rule_of
 from weighbridge.packing.unpacking import floats
 from weighbridge.quantities.checkpoints import OwnClaim
@@ -27,7 +27,6 @@ ADAPTER, MAX_ADAPTER = "adapter_config.json", 4 << 20
 PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
 SCALE = ".weight_scale"
-INPUT_SCALES = ".input_scale", ".activation_scale", ".input_activation_scale"
 ALONE = "bound without weighbridge-00002-of-00002.safetensors"
 MOST, SHOWN, MANY = 10_000, 3, 64  # layers, those that are named, and sizes that a configuration has of one kind
 EMBEDDING = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings)\.weight")
