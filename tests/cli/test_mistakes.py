@@ -428,7 +428,9 @@ def test_of_several_contracts_each_takes_the_parameters_that_it_has(cli: Cli, he
     assert (ended.code, "'devce' is no parameter of this contract; did you mean 'device'?" in ended.err) == (2, True)
 
 
-@pytest.mark.parametrize(("from_60", "said"), [(1e-6, "condition is not met: PASS"), (0.0, "FAIL     GATE-RUN-USED  ")])
+@pytest.mark.parametrize(
+    ("from_60", "said"), [(1e-12, "condition is not met: PASS"), (0.0, "FAIL     GATE-RUN-USED  ")]
+)
 def test_zeros_in_the_place_of_the_gradients_that_arrived_fail_a_run(
     cli: Cli, here: Path, from_60: float, said: str
 ) -> None:
@@ -437,3 +439,4 @@ def test_zeros_in_the_place_of_the_gradients_that_arrived_fail_a_run(
     (here / "log.jsonl").write_text("\n".join(map(json.dumps, used)))
     ended = cli("verify", "builtin:training-run", "--gate", "GATE-RUN-USED", "--subject", "run=log.jsonl")
     assert said in ended.out
+    assert ("0 times its grad_norm (2.44444) at step 60" in cli("inspect", "log.jsonl").out) is (from_60 == 0)

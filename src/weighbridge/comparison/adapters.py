@@ -86,13 +86,22 @@ def _update(
     there = base.tensor(weight).shape
     if adapter.tensor(high).shape[1:] != (rank,) or there != (shape[::-1] if turned else shape):
         _refuse(adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(there)}")
-    patterns = config.get("alpha_pattern")
-    rows = patterns.items() if isinstance(patterns, dict) else ()  # PEFT matches the end of a module's name
-    alpha = next((one for key, one in rows if re.fullmatch(rf"(.*\.)?({key})", module)), config.get("lora_alpha"))
+    alpha, given = (
+        _of_module(config, *keys, module) for keys in (("alpha_pattern", "lora_alpha"), ("rank_pattern", "r"))
+    )
     if not isinstance(alpha, (int, float)):
         _refuse(adapter, f"{CONFIG} has no number lora_alpha")
+    if given not in (None, rank):  # by which lora_alpha is divided
+        _refuse(adapter, f"{CONFIG} says r = {given}, and {low} has {rank} rows")
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return weight, Update(low=low, high=high, scale=scale, transposed=turned, magnitude=magnitude)
+
+
+def _of_module(config: Mapping[str, Any], patterns: str, key: str, module: str) -> Any:
+    """Return what a configuration says of a module; PEFT matches the end of a module's name."""
+    given = config.get(patterns)
+    rows = given.items() if isinstance(given, dict) else ()
+    return next((one for name, one in rows if re.fullmatch(rf"(.*\.)?({name})", module)), config.get(key))
 
 
 def update_of(source: CheckpointView, pairing: Pairing) -> Update | None:

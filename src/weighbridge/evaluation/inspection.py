@@ -94,9 +94,10 @@ def inspect(
 def _judged(target: str, view: Any) -> Evaluation:
     """Judge a run by what needs no declaration: the gates for any log, and those on what a recorder looked at."""
     of_log, of_recorder = (load_contract(f"{BUILTIN}{name}").contract for name in (LOGGED, RECORDED))
-    kinds = {gate.kind for gate in of_log.gates}
+    asked = [(gate.kind, gate.measure) for gate in of_log.gates]
     whole = {"as_logged": True}  # also of a run that goes on
-    more = [replace(gate, where=whole) for gate in of_recorder.gates if gate.when and gate.kind not in kinds]
+    others = (gate for gate in of_recorder.gates if gate.when and (gate.kind, gate.measure) not in asked)
+    more = [replace(gate, where=whole) for gate in others]
     contract = replace(of_log, gates=(*of_log.gates, *more))
     bound = bind(contract, Path(), [f"run={target}"])
     views = {} if view.ranks else {bound[0].key: view}
