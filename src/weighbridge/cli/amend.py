@@ -15,7 +15,8 @@ from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import landed, versions
 from weighbridge.spec.citations import find
 from weighbridge.spec.drafting import AuthorNotes, cited, draft
-from weighbridge.spec.landing import AMENDMENTS, SPEC, Here, check_file, check_spec, earned, land, render
+from weighbridge.spec.landing import Here, check_file, check_spec, earned, land
+from weighbridge.spec.rendering import AMENDMENTS, SPEC, render
 from weighbridge.spec.tally import block, discharged, history
 
 SPEC_FOLDER = click.option("--spec", type=PATH, default=Path("spec"), show_default=True, help="The folder of the spec.")

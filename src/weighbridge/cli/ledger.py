@@ -62,7 +62,8 @@ def check_ledger(folder: Path, base: str | None) -> None:
 def _discharging(ledger: Ledger, now: dt.datetime) -> Iterator[WeighbridgeError]:
     """Yield what is wrong with the landed sections that discharge a gate: an entry goes by what they say."""
     from weighbridge.spec.amendments import landed
-    from weighbridge.spec.landing import AMENDMENTS, Here, check_landed
+    from weighbridge.spec.landing import Here, check_landed
+    from weighbridge.spec.rendering import AMENDMENTS
 
     here = Here(spec=ledger.root.absolute().parent.parent / "spec", ledger=ledger, now=now)
     try:
