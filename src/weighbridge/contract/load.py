@@ -89,14 +89,14 @@ def load_each(
     loaded, problems = list[tuple[str, LoadedContract]](), list[ContractError]()
     for name in names:
         try:
-            loaded.append((name, load_contract(name)))
+            loaded.append((name, _load(str(name), overrides, (), shared=True)))
         except ContractError as error:
             problems += error.problems
     known = {param for _, one in loaded for param in one.contract.params}
-    for at, (name, one) in enumerate(loaded if overrides else ()):
-        mine = {param: text for param, text in overrides.items() if param in one.contract.params or param not in known}
+    stray = {param: text for param, text in overrides.items() if param not in known}
+    for name, _ in loaded if stray else ():
         try:
-            loaded[at] = name, load_contract(name, mine) if mine else one
+            load_contract(name, stray)
         except ContractError as error:
             problems += error.problems
     return loaded, problems
@@ -134,9 +134,13 @@ def locate(name: str) -> Path:
     return data_path("contracts") / f"{word}.yaml"
 
 
-def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) -> LoadedContract:
+def _load(
+    name: str, overrides: Mapping[str, str], extending: tuple[Path, ...], *, shared: bool = False
+) -> LoadedContract:
     file = _read(name, extending)
     loaded = _resolved(file, {})
+    if shared:  # with other contracts, which may have the rest
+        overrides = {param: text for param, text in overrides.items() if param in loaded.contract.params}
     base = _as_chosen(file.base, file.layered) if file.base else loaded.contract
     placed = substitute(file.layered, read_parameters(file.layered, {})) if file.base else file.layered
     under = file.base.layered if file.base else file.layered
