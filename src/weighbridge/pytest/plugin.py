@@ -307,13 +307,14 @@ class GateItem(pytest.Item):
         self.user_properties.append((OUTCOME, str(outcome)))
         contract = evaluation.contract.id
         gates.judged[contract, *self.key] = outcome
+        unblocked = finding.gate in gates.excuses.expect_blocked and outcome is not Outcome.BLOCKED
+        if outcome is Outcome.PASS and not unblocked:
+            return
         text = summary(finding, evaluation, everything=self.config.get_verbosity() > 0)
-        if finding.gate in gates.excuses.expect_blocked and outcome is not Outcome.BLOCKED:
+        if unblocked:
             what = f"    expected to be blocked, and {outcome}: take it off --gate-expect-blocked"
             head, *rest = text.splitlines()
             raise NotPassedError("\n".join((head, what, *rest)))
-        if outcome is Outcome.PASS:
-            return
         if outcome is Outcome.NOT_APPLICABLE:
             pytest.skip(text)
         if excuse := gates.excuses.of(contract, finding):
