@@ -10,8 +10,8 @@ from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.quantities.facts import ENDS
 
 ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = ENDS
+SUMMED = "train_runtime"  # the column of a Trainer's last row
 # What reports call it (`status`, `state`), in lower case.
-SUMMED = "train_runtime"
 STATUS = {said: ended for ended, words in data.table("run_logs/statuses").items() for said in words}
 
 

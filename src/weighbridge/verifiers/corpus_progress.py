@@ -34,9 +34,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     found |= {"tokens": _finite(consumed), "tokens_from": source, "tokens_rows": rows}
     found |= {**_lacking("loss", columns.get("loss"), columns[STEP]), **_speed(columns)}
     found |= {"corpus_tokens": corpus_tokens(view), "announced_steps": announced_steps(view)}
-    last = max(numbers(view, STEP), default=None)
     logged: dict[str, Any] = {"gap": order.largest_gap, "columns": view.column_names}
-    end = run_end(view.facts, view.events, order.steps, last, **logged)
+    end = run_end(view.facts, view.events, order.steps, order.last_step, **logged)
     over = bool(end.contradicted_by)  # of too many steps, or a log that lacks its end, however the run will end
     unsure = end.ended in (GOING, UNKNOWN) and end.basis is Basis.REPORTED
     taken = None if unsure and not over else end.taken_steps

@@ -9,7 +9,7 @@ from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectK
 from weighbridge.core.limits import closest
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact, fact_of
-from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct, order
+from weighbridge.run_logs.column_statistics import dense, distinct, order
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
@@ -43,14 +43,13 @@ def measure(views: Views, options: Fields) -> Measurement:
         return _of_ranks([measure((rank,), options) for rank in view.ranks])
     found = {name: reported(view, section, name) for name, section in REPORTED.items()}
     facts = [fact_of(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
-    steps = dense(view, STEP)
-    logged, count = steps.values[steps.known], distinct(steps)
-    last = float(logged.max()) if len(logged) else None
-    gap = order(steps).largest_gap
-    end = run_end(view.facts, view.events, count, last, gap=gap, columns=view.column_names)
-    facts += [fact_of("rows", view.rows, Basis.MEASURED), fact_of("steps", count, Basis.MEASURED)]
-    if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
-        facts.append(fact_of("last_step", int(last), Basis.MEASURED))
+    logged = order(dense(view, STEP))
+    end = run_end(
+        view.facts, view.events, logged.steps, logged.last_step, gap=logged.largest_gap, columns=view.column_names
+    )
+    facts += [fact_of("rows", view.rows, Basis.MEASURED), fact_of("steps", logged.steps, Basis.MEASURED)]
+    if isinstance(logged.last_step, int):
+        facts.append(fact_of("last_step", logged.last_step, Basis.MEASURED))
     if end.requested_steps is not None:
         facts.append(fact_of("requested_steps", end.requested_steps, Basis.REPORTED))
     facts.append(fact_of("ended", end.ended, end.basis, end.contradicted_by))
