@@ -106,7 +106,7 @@ def compare(
         views["source", DEFAULT] = adapted(checkpoint.open_checkpoint(source), checkpoint.open_checkpoint(adapter))
     if not all(imports):
         raise UsageError("subject-form", "an import without a path")
-    chosen = {name: policy or _declared(opened.get(name), source, path) for name, path in paths.items()}
+    chosen = {name: policy or _declared(opened.get(name), source) for name in paths}
     gates = {name: _gates(name, chosen[name], look, may_differ, may_ignore) for name in paths}
     targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
     contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
@@ -251,14 +251,14 @@ def wrong_file_type(view: Any) -> str:
     return f"{FILE_TYPE} is {name}, and no tensor is {dtype}: there are {there}"
 
 
-def _declared(view: Opened, source: str, path: str) -> Policy:
+def _declared(view: Opened, source: str) -> Policy:
     """Return the default policy: lossless, or for a quantised file the types that it declares."""
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
     if not blocks and view is not None and any(True for _ in marked(view)):
         named = "packed"
-        with contextlib.suppress(SubjectError):  # a source that cannot be read is told of when it is compared
-            named = stated_policy(source, path)[0] or named
+        with contextlib.suppress(SubjectError):  # of a source that cannot be read, comparing says so
+            named = _stated(view, checkpoint.open_checkpoint(source))[0] or named
         return Policy(limits={"policy": named}, name=named, why=" (the file holds codes and their scales)")
     if not blocks:
         return Policy(limits={"policy": "lossless"}, name="lossless")
@@ -269,7 +269,10 @@ def _declared(view: Opened, source: str, path: str) -> Policy:
 
 def stated_policy(source: str, candidate: str) -> tuple[str, str]:
     """Return what a file states that it was made to be, as a policy, and where it states it; "" where it does not."""
-    made, of = checkpoint.open_checkpoint(candidate), checkpoint.open_checkpoint(source)
+    return _stated(checkpoint.open_checkpoint(candidate), checkpoint.open_checkpoint(source))
+
+
+def _stated(made: checkpoint.CheckpointView, of: checkpoint.CheckpointView) -> tuple[str, str]:
     floats = {*LOADED_AS.values()}
     before = floats & {one.dtype for one in of.tensors.values()}
     number = made.metadata.get(FILE_TYPE)
