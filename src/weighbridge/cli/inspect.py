@@ -10,6 +10,7 @@ import click
 
 from weighbridge.cards.words import fill
 from weighbridge.cli.options import Texts, as_json, print_json, progress, tell, verb
+from weighbridge.comparison.adapters import LINEAR
 from weighbridge.core import ExitCode, Fields, Json, Outcome, Severity, SubjectKind, UsageError, plain, printable
 from weighbridge.core.frozen import dataclass
 from weighbridge.evaluation import inspection
@@ -163,7 +164,7 @@ def lines_of(found: inspection.Inspection, *, everything: bool) -> Iterator[str]
 
 def _adapter(found: inspection.Inspection) -> Iterator[str]:
     """Yield what an adapter is made for: alone it is no model, and no gate of one can say that it is whole."""
-    shapes: list[Any] = [one["shape"] for name, one in found.table.items() if name.endswith(".lora_A.weight")]
+    shapes: list[Any] = [one["shape"] for name, one in found.table.items() if name.endswith(LINEAR[0])]
     if shapes:
         ranks = ", ".join(map(str, sorted({shape[0] for shape in shapes if shape})))
         base = "needs its base; compare BASE MERGED --adapter DIR"

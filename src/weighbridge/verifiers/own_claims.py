@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from weighbridge.comparison import adapters
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.model_keys import of_config, of_gguf
 from weighbridge.packing.implausible_scales import implausible_scales, scales_of_blocks
@@ -23,7 +24,6 @@ SHARD = re.compile(r"(.*-)\d{5}(-of-(\d{5})\..+)")
 LAYER = re.compile(r"((?:\d+\.)?(?:(?!\d+\.)[^.]+\.)*(?:[^.]*_)?(?:layers?|blocks?|blk|h))\.(\d{1,5})\.(.*)")
 SENSES = re.compile(r"(?<![^._])(?:vision|visual|image|video|audio|speech|vit)")  # beside a model of text
 AGAIN = re.compile(r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blocks)")  # of layers that are run
-ADAPTER, MAX_ADAPTER = "adapter_config.json", 4 << 20
 PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
 SCALE = ".weight_scale"
@@ -56,14 +56,7 @@ OFTEN, FEW = 3, 4  # layers that are alike, and parts of what is in one: a modul
 
 def measure(views: Views, _options: Fields) -> Measurement:
     """Describe every claim, with what contradicts it."""
-    return table(
-        "own_claims",
-        [
-            row
-            for each in (_files, _packed, _codeless, _blocks, _layers, _shapes, _outside, _adapter)
-            for row in each(views[0])
-        ],
-    )
+    return table("own_claims", [row for each in (_files, _packed, *OTHERS) for row in each(views[0])])
 
 
 def _files(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -226,15 +219,15 @@ def _outside(view: CheckpointView) -> Iterator[OwnClaim]:
 
 def _adapter(view: CheckpointView) -> Iterator[OwnClaim]:
     """Yield of each first matrix of LoRA whether its second one is there, and whether its rank is the stated one."""
-    first, second = ".lora_A.weight", ".lora_B.weight"
+    first, second = adapters.LINEAR
     of_it = [name for name in view.names() if name.endswith(first)]
-    said = json_beside(view, ADAPTER, MAX_ADAPTER) or {} if of_it else {}
+    said = json_beside(view, adapters.CONFIG, adapters.MAX_CONFIG) or {} if of_it else {}
     rank = said.get("r") if said.get("peft_type") == "LORA" and not said.get("rank_pattern") else None
     for name in of_it:
         other, has = name.removesuffix(first) + second, view.tensors[name].shape[:1]
         unlike = f"it has {has[0]} rows" if type(rank) is int and has and has[0] != rank else ""
         wrong = f"there is no {other}" if other not in view.tensors else unlike
-        says = f"LoRA of rank {rank} by {ADAPTER}" if rank else "LoRA"
+        says = f"LoRA of rank {rank} by {adapters.CONFIG}" if rank else "LoRA"
         yield OwnClaim(name=name, about="layers", says=says, wrong=wrong)
 
 
@@ -292,11 +285,12 @@ def _first(found: Sequence[object]) -> str:
     return ", ".join([*map(str, found[:SHOWN]), *["…"] * (len(found) > SHOWN)])
 
 
+OTHERS = (_codeless, _blocks, _layers, _shapes, _outside, _adapter)  # claims than of files and packed weights
+
+
 def extent(views: Views, _options: Fields) -> int:
     """Count the files, the packed weights and matrices of Q8_0, the claim of layers, and what else config.json says."""
-    return len(views[0].files) + sum(
-        1 for each in (by_names, _codeless, _blocks, _layers, _shapes, _outside, _adapter) for _ in each(views[0])
-    )
+    return len(views[0].files) + sum(1 for each in (by_names, *OTHERS) for _ in each(views[0]))
 
 
 def canary(views: Views, options: Fields, measured: Measurement) -> Canary:
