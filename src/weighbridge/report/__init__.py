@@ -267,19 +267,19 @@ def status_word(status: str | None, *, reported: bool = False) -> str:
 
 
 def heading(contract: model.Contract, subjects: Sequence[str]) -> str:
-    """Return the line that names a contract, the subjects compared with it, and by which policies."""
+    """Return the line that names a contract, the subjects compared with it, and its policies and parameters."""
     name = click.style(f"{contract.id} {contract.version}", bold=True)
-    return f"{name}   {'  '.join(map(printable, (*subjects, *_policies(contract))))}".rstrip()
+    return f"{name}   {'  '.join(map(printable, (*subjects, *_terms(contract))))}".rstrip()
 
 
 def checked(contract: model.Contract, subjects: Iterable[tuple[str, str, str, str]]) -> str:
-    """Return what was checked, by which policies: subjects by name, instance, redacted path, and why none saw it."""
+    """Return what was checked, on which terms: subjects by name, instance, redacted path, and why none saw it."""
     bound, named = [], set[str]()
     for name, instance, path, unwitnessed in subjects:
         why = f" ({model.Origin.REPORTED}{'' if unwitnessed in named else f': {unwitnessed}'})" if unwitnessed else ""
         bound.append(bound_as(name, instance, ELSEWHERE.sub("…/", path)) + why)
         named.add(unwitnessed)
-    return ", ".join(map(printable, (*bound, *_policies(contract)))) or "no subject"
+    return ", ".join(map(printable, (*bound, *_terms(contract)))) or "no subject"
 
 
 def bound_as(name: str, instance: str, target: str) -> str:
@@ -287,7 +287,7 @@ def bound_as(name: str, instance: str, target: str) -> str:
     return f"{name}{'' if instance == DEFAULT else f'@{instance}'}={target}"
 
 
-def _policies(contract: model.Contract) -> Iterator[str]:
+def _terms(contract: model.Contract) -> Iterator[str]:
     named = dict.fromkeys(f"policy {gate.limits['policy']}" for gate in contract.gates if "policy" in gate.limits)
     yield from (one for one in named if one.replace(" ", "=", 1) not in contract.overrides)
     yield from (f"--param {one}" for one in contract.overrides)  # not as the contract is written
