@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ def pytest_collection_finish() -> None:
 def state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the pseudonym key of the person who tests out of the tests, and theirs out of the person's home."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """Forget what another test compiled in this process: a recorder that sees it audits nothing."""
+    if (compiled := sys.modules.get("torch._dynamo")) is not None:
+        compiled.reset()
+        compiled.utils.counters.clear()
 
 
 @pytest.fixture
