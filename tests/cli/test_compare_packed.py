@@ -1,4 +1,4 @@
-"""`weighbridge compare` of packed weights: known by their names, never held against values without a rule."""
+"""`weighbridge compare` of packed weights: known by their names, never compared with values without a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contracts `training-log` and `training-run`: what a log lacks is not held against it, and is never green."""
+"""The contracts `training-log` and `training-run`: what a log lacks is no fault of it, and is never green."""
 
 from __future__ import annotations
 

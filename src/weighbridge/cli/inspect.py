@@ -286,12 +286,12 @@ def _ended(seen: Sequence[tuple[inspection.Part, Seen]], nothing: str = "nothing
     asked = found.facts.get("requested_device") if found and kind == inspection.RECORDED else None
     if isinstance(asked, Mapping):
         more = f" --param device={printable(shlex.quote(str(asked['value'])))}"  # what resolved otherwise FAILs by it
-    held = f"verify builtin:{kind} --subject {printable(subject)}{more}"
+    shown = f"verify builtin:{kind} --subject {printable(subject)}{more}"
     alone = found.report.findings if found and found.report else ()
     own = bool(alone) and all(one["code"] == "file-type" for one in alone)  # which no gate of a checkpoint looks at
     if own or CODES in undecided:  # of a quantised file its source tells more
-        held = f"compare SOURCE {printable(shlex.quote(target))}"
-    yield f"  next               weighbridge {held}"
+        shown = f"compare SOURCE {printable(shlex.quote(target))}"
+    yield f"  next               weighbridge {shown}"
 
 
 def _part(part: inspection.Part) -> str:

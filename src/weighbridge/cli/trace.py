@@ -252,7 +252,7 @@ def repro(bundle: Path, *, point: str, gate: str, subjects: Texts, out: Path) ->
     Both subjects run again: a bundle holds no values. The script starts from what the candidate held before the point,
     needs torch and safetensors alone, and prints how far the candidate is off.
 
-    Exit 0: written; 2: usage; 4: a subject is not what was measured, or the step cannot be told.
+    Exit 0: written; 2: usage; 4: a subject is not what was measured, or the step is unknown.
     """
     from weighbridge.cli.reproduction import finding_of, row_of, write
     from weighbridge.evidence.bundle import unseal

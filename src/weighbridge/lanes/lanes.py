@@ -108,7 +108,7 @@ def known_contracts() -> dict[str, Contract]:
 
 
 def refuse_contracts(lane: str, named: object) -> None:
-    """Refuse contracts that are named beside a lane, as `lane-contracts`; a lane that is not there is told first."""
+    """Refuse contracts that are named beside a lane, as `lane-contracts`; a lane that is not there is refused first."""
     if named:
         load_project().lane(lane)
         what = f"the lane {lane} says in {PROJECT} which contracts are its"

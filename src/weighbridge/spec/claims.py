@@ -232,7 +232,7 @@ def _uncited(text: Text) -> Iterator[Found]:
 
 
 def _known(text: Text, cites: Sequence[Citation]) -> Iterator[Figure]:
-    """Yield each figure of a section with its unit, the form that it stands in, and what it counts where that is told.
+    """Yield each figure of a section with its unit, the form that it stands in, and what it counts where that is said.
 
     A count is one of its whole, and of what its finding measured.
     """

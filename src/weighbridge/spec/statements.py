@@ -179,7 +179,7 @@ class _Sentence:
         return not (FORMS["open"].search(clause) or apart or general or needs)
 
     def _claims(self, word: str, before: str, after: str) -> bool:
-        """Return whether a word that a draft alone is held to is said of what the gate looked at, or of the gate."""
+        """Return whether a word that only a draft must keep is said of what the gate looked at, or of the gate."""
         if word in TABLE["verbs"]:
             ahead = (before, self.said[: -len(word + after)])
             said = FORMS["alone"].match(after) and any(FORMS["swept"].fullmatch(one) for one in ahead)

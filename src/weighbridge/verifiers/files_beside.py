@@ -77,7 +77,7 @@ def canary(views: Views, _options: Fields, measurement: Measurement) -> Canary:
         right = all(bool(row.candidate) is (name == place) for name, row in after.items())
         return right and [*after] == places and after[place].source != after[place].candidate
 
-    return Canary(name="another file laid beside the import", place=place, views=(source, damaged), seen=seen)
+    return Canary(name="another file put beside the import", place=place, views=(source, damaged), seen=seen)
 
 
 KINDS = (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT)
