@@ -15,6 +15,7 @@ from weighbridge.core import AmendmentError, ExitCode, LedgerError, UsageError, 
 from weighbridge.evidence.bundle import ID_SHOWN, unseal
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.manifest import CONTRACT_YAML
+from weighbridge.evidence.review import Answer
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.audit import OTHER_VERSION, check
 from weighbridge.ledger.causes import Causes
@@ -50,7 +51,8 @@ def check_ledger(folder: Path, base: str | None) -> None:
         raise UsageError("no-ledger", "there is no ledger here", where=str(folder), remedy=remedy)
     ledger = Ledger(folder)
     now = dt.datetime.now(dt.UTC)
-    problems = [*check(ledger, now, base), *_discharging(ledger, now)]
+    judged: dict[str, Answer] = {}
+    problems = [*check(ledger, now, base, judged), *_discharging(ledger, now, judged)]
     tell(map(str, problems))
     if problems:
         tell([f"problems: {len(problems)}"])
@@ -59,13 +61,15 @@ def check_ledger(folder: Path, base: str | None) -> None:
     tell([f"whole: {sum(map(len, chains.values()))} entries of {len(chains)} gates, counted by instance"])
 
 
-def _discharging(ledger: Ledger, now: dt.datetime) -> Iterator[WeighbridgeError]:
+def _discharging(ledger: Ledger, now: dt.datetime, judged: dict[str, Answer]) -> Iterator[WeighbridgeError]:
     """Yield what is wrong with the landed sections that discharge a gate: an entry goes by what they say."""
     from weighbridge.spec.amendments import landed
+    from weighbridge.spec.citations import Bundles
     from weighbridge.spec.landing import Here, check_landed
     from weighbridge.spec.rendering import AMENDMENTS
 
-    here = Here(spec=ledger.root.absolute().parent.parent / "spec", ledger=ledger, now=now)
+    spec = ledger.root.absolute().parent.parent / "spec"
+    here = Here(spec=spec, ledger=ledger, now=now, bundles=Bundles(judged=judged))
     try:
         sections = landed(here.spec / AMENDMENTS)
         for one in (one for one in sections if one.about.landing.discharges):

@@ -2,13 +2,14 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from datetime import datetime
 from pathlib import Path
 
 from weighbridge.core import BundleError, UsageError, WeighbridgeError, sha256
 from weighbridge.core.git import ask
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN
+from weighbridge.evidence.review import Answer
 from weighbridge.ledger.causes import UNRECORDED, Causes, Shown
 from weighbridge.ledger.store import NAME, Ledger, file_name
 
@@ -17,17 +18,22 @@ AMENDMENT = re.compile(r"(.*/)?spec/amendments/\d{4}-[^/]+\.md")
 WORDS = {"M": "was changed", "D": "was deleted", "T": "became something else", "R": "was renamed"}
 
 
-def check(ledger: Ledger, now: datetime, base: str | None = None) -> tuple[BundleError, ...]:
-    """List what is wrong in the ledger and, with a base, since; `other-version` is neither wrong nor shown."""
+def check(
+    ledger: Ledger, now: datetime, base: str | None = None, judged: MutableMapping[str, Answer] | None = None
+) -> tuple[BundleError, ...]:
+    """List what is wrong in the ledger and, with a base, since; `other-version` is neither wrong nor shown.
+
+    `judged` has what judging a whole bundle again came to, by its id, and is added to.
+    """
     changed = () if base is None else tuple(changes(ledger.root, base))
-    return (*changed, *(ledger.problems() or _against_causes(ledger, now)))
+    return (*changed, *(ledger.problems() or _against_causes(ledger, now, {} if judged is None else judged)))
 
 
-def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
+def _against_causes(ledger: Ledger, now: datetime, judged: MutableMapping[str, Answer]) -> Iterator[BundleError]:
     if not (chains := ledger.chains()):
         remedy = "the first `weighbridge verify --record` makes an entry"
         yield BundleError("empty-ledger", "has no entry: nothing was recorded, or all of it is gone", remedy=remedy)
-    causes = Causes(ledger=ledger, chains=chains)
+    causes = Causes(ledger=ledger, chains=chains, judged=judged)
     for place, entries in chains.items():
         for digest, refused in causes.refuted(entries, sorted(entries), now):
             where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root)

@@ -2,7 +2,7 @@
 
 import contextlib
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
 from weighbridge.evidence.disk import STAGE, DiskFolder
-from weighbridge.evidence.review import State, other_versions, rederivation
+from weighbridge.evidence.review import Answer, State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.requests import DEFAULT, facts_of
 from weighbridge.ledger import fold
@@ -59,11 +59,17 @@ def shown_by(bundle: Bundle) -> Shown:
     return Shown(id=bundle.id, contract=contract, evidence=evidence, versions=versions, facts=facts, unmeant=unmeant)
 
 
-def demand_rederivable(bundle: Bundle) -> None:
-    """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true."""
+def demand_rederivable(bundle: Bundle, judged: MutableMapping[str, Answer] | None = None) -> None:
+    """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true.
+
+    `judged` has what judging again came to, by the ids of whole bundles.
+    """
     if other_versions(bundle):
         raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
-    if rederivation(bundle).state is not State.HOLDS:
+    known = {} if judged is None else judged
+    if bundle.id not in known:
+        known[bundle.id] = rederivation(bundle)
+    if known[bundle.id].state is not State.HOLDS:
         raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 
@@ -134,6 +140,7 @@ class Causes:
     ledger: Ledger
     chains: Chains
     read: dict[str, Shown | WeighbridgeError] = field(default_factory=dict)
+    judged: MutableMapping[str, Answer] = field(default_factory=dict)  # again, as `demand_rederivable` takes it
     contracts: dict[str, model.Contract | None] = field(default_factory=dict)
 
     @cached_property
@@ -223,7 +230,7 @@ class Causes:
         if stated != (digests(bundle.contract), bundle.contract.overridden):
             raise LedgerError("no-bundle", f"bundle {short} states another contract than it holds", remedy=RESTORE)
         if not other_versions(bundle):
-            demand_rederivable(bundle)
+            demand_rederivable(bundle, self.judged)
         return bundle
 
     def stated_by(self, bundle: str) -> tuple[BoundSubject, ...]:

@@ -58,7 +58,7 @@ class Here:
         )
 
     def _refused(self) -> Iterator[tuple[tuple[str, str, str], tuple[str, LedgerPlace]]]:
-        causes = Causes(ledger=self.ledger, chains=self.chains)
+        causes = Causes(ledger=self.ledger, chains=self.chains, judged=self.bundles.judged)
         for place, entries in self.chains.items():
             newest = stands_on(entries, fold(entries).heads)
             for digest, refused in itertools.islice(causes.refuted(entries, newest, self.now), 1):
@@ -249,7 +249,7 @@ def _judged(
             problems.append(found(where, "evidence-not-kept", f"bundle {bundle.id[:12]} {what}", remedy))
     due = earned(mine, before, here.now)
     places = tuple(sorted(map(str, due)))
-    causes = Causes(ledger=here.ledger, chains=here.chains)
+    causes = Causes(ledger=here.ledger, chains=here.chains, judged=here.bundles.judged)
     beside = list(causes.unread.items()) if places else []
     beside += [(str(place), why) for place, _, why in causes.left_out(here.now) if str(place) in places]
     problems += (found(where, one.code, f"may discharge nothing: {at}: {one.what}", one.remedy) for at, one in beside)
