@@ -70,7 +70,7 @@ def measure(views: Views, options: Fields) -> Measurement:
 
 
 def failures(view: RunView, *needed: str) -> Iterator[Fields]:
-    """Give the failures of the recorder that cost one of these columns or events, or do not say what they cost."""
+    """Yield the failures of the recorder that cost one of these columns or events, or do not say what they cost."""
     for event in view.events:
         costs = event.get("costs")
         if event.get("event") == FAILURE and (not isinstance(costs, list) or any(one in costs for one in needed)):

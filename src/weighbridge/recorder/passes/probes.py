@@ -182,7 +182,7 @@ def copied(watched: Watched) -> torch.nn.Module | None:
 
 @contextlib.contextmanager
 def random_numbers_kept() -> Iterator[None]:
-    """Give the random numbers back as they were."""
+    """Restore the states of the random generators at the end."""
     states = random.getstate(), np.random.get_state()
     try:
         begun = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for their states would begin it
