@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 SHOWN = 110
 HEAD = """# A first look at files of others
 
-What `weighbridge inspect --strict` says of 54 logs, folders and checkpoints as their authors published them. What
+What `weighbridge inspect --strict=all` says of 54 logs, folders and checkpoints as their authors published them. What
 is right was decided from the numbers alone: *good* and *bad* trainings, *parts* where the evaluation rises from its
 best, *open* where the file alone does not tell. *Held back* says that it could not be told, which is no verdict. Made
 by `benchmarks/first_look.py` from `benchmarks/first_look.tsv`; the longer list is [published logs](published_logs.md).
@@ -28,7 +28,7 @@ by `benchmarks/first_look.py` from `benchmarks/first_look.tsv`; the longer list 
 
 TAIL = """
 What is not right: of the tomato leaves the evaluation moves by half of itself from epoch to epoch, and its median lies
-above one lucky best. The gate is advice in the contract, and `--strict` counts advice, too. Of aigoncharov's run the
+above one lucky best. The gate is advice in the contract, and `--strict=all` counts advice. Of aigoncharov's run the
 six evaluations stand in rows of their own names, so no gate looks at them. Held back are logs of five rows,
 which are too few to tell a fall from noise, logs without a column that is called a loss, and two arrays of which no
 dtype can be decided. Refused are two pickles
@@ -70,13 +70,13 @@ def told(look: Look, clone: Path) -> tuple[int, str]:
     with tempfile.TemporaryDirectory() as folder:
         for path in look.path.split():
             written(clone, look.commit, path, Path(folder))
-        command = (sys.executable, "-m", "weighbridge", "inspect", "--strict", *look.path.split())
+        command = (sys.executable, "-m", "weighbridge", "inspect", "--strict=all", *look.path.split())
         ended = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     lines = ended.stdout.splitlines()
     at = next((at for at, line in enumerate(lines) if line.startswith("  looks wrong ")), None)
     if at is None:
         return ended.returncode, ended.stderr.splitlines()[0][:SHOWN].replace("|", "/")
-    count = lines[at].split(maxsplit=2)[2]
+    count = lines[at].split()[2]
     unknown = next((line.split()[4] for line in lines if line.startswith("  could not be told")), "0")
     worse = "".join(f"; worse: {line.split()[1].rstrip(':')}" for line in lines if line.startswith("  worse "))
     first = re.sub(r"\s+", " ", lines[at + 1].strip())[:SHOWN] if count.isdigit() else ""

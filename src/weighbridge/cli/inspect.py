@@ -22,7 +22,7 @@ from weighbridge.report.rows import row_of
 
 EXAMPLES = ("model.gguf", "out", "runs/a runs/b", "model.gguf --values 8 'blk.0.*'")
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
-STRICT = "Exit 1 where something looks wrong, 3 where too little could be looked at."
+STRICT = "Exit 1 where something looks wrong, 3 where too little could be looked at. --strict=all counts advice, too."
 HEALTH = "checkpoint-health"
 LINES, RUN_LINES = 12, 20  # of one checkpoint; of the columns of a run
 IMPLAUSIBLE, FEW = "implausible", "looks wrong where more than half of the elements are so"
@@ -33,15 +33,30 @@ TABLE = f"{{column}} {'samples':>7} {'missing':>7} {'min':>12} {'max':>12}  basi
 COLUMN = "{name} {samples:>7} {missing:>7} {min:>12.6g} {max:>12.6g}  {basis}"
 
 
-@verb("inspect", "Show what a checkpoint or run log contains.", *EXAMPLES)
+class _Strict(click.Command):
+    """A verb of which `--strict=all` is a flag beside `--strict`; as one option it would take the file behind it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--strict-all" if one == "--strict=all" else one for one in args])
+
+
+@verb("inspect", "Show what a checkpoint or run log contains.", *EXAMPLES, cls=_Strict)
 @click.argument("files", metavar="FILE [OTHER]", nargs=-1, required=True)
 @click.option("--all", "everything", is_flag=True, help="List every tensor and every problem, with statistics.")
 @click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
 @click.option("--values", type=(click.IntRange(1, 10_000), str), metavar="N GLOB", help=VALUES)
 @click.option("--strict", is_flag=True, help=STRICT)
+@click.option("--strict-all", is_flag=True, hidden=True)
 @as_json
 def command(
-    files: Texts, *, everything: bool, headers: bool, values: tuple[int, str] | None, strict: bool, as_json: bool
+    files: Texts,
+    *,
+    everything: bool,
+    headers: bool,
+    values: tuple[int, str] | None,
+    as_json: bool,
+    strict: bool,
+    strict_all: bool,
 ) -> None:
     """Show the tensors of a checkpoint FILE, the columns of a run log FILE, or each part of a folder of training.
 
@@ -76,8 +91,8 @@ def command(
         tell(said)
         tell([again], whole=True)  # to be copied
     looked = looked or [inspection.Part(name=one.target, target=one.target, found=one) for one in found]
-    if strict:
-        sys.exit(_strict(looked))
+    if strict or strict_all:
+        sys.exit(_strict(looked, advice=strict_all))
 
 
 def _show_values(file: str, values: tuple[int, str], *, as_json: bool) -> None:
@@ -104,12 +119,13 @@ def _part_json(part: inspection.Part) -> dict[str, Json]:
     return {"name": part.name, "says": part.says, **refused, **(_document(part.found) if part.found else {})}
 
 
-def _strict(parts: Sequence[inspection.Part]) -> ExitCode:
-    """Return whether something looks wrong in any part, and whether each of them could be looked at."""
+def _strict(parts: Sequence[inspection.Part], *, advice: bool) -> ExitCode:
+    """Return whether something looks wrong in any part, as advice or not, and whether each could be looked at."""
     refused = any(part.refused and part.refused.code not in UNTOLD for part in parts)
     found = [part.found for part in parts if part.found]
-    failed = (one for of in found if of.judged for one in of.judged.findings if one.verdict.outcome is Outcome.FAIL)
-    if refused or any(failed) or any(one.report and one.report.findings for one in found):
+    of_runs = (one for of in found if of.judged for one in of.judged.findings if one.verdict.outcome is Outcome.FAIL)
+    failed = any(advice or one.severity is not Severity.ADVISORY for one in of_runs)
+    if refused or failed or any(one.report and one.report.findings for one in found):
         return ExitCode.FAILED
     alone = len(parts) == 1
     looked = all(part.found is not None and _was_looked_at(part.found, alone) for part in parts if not part.says)
@@ -270,7 +286,9 @@ def _ended(seen: Sequence[tuple[inspection.Part, Seen]], nothing: str = "nothing
         hints = [hint for hint in one.hints if new and hint not in lines]
         lines |= {line: f"    {line}" for line in new}
         lines |= {hint: click.style(f"      {hint}", dim=True) for hint in hints}
-    yield click.style(f"  looks wrong        {places or nothing}", fg="red" if wrong or nothing == EMPTY else None)
+    advice = sum(one.places for one in wrong if one.grave[0])
+    said = f"{places or nothing}{f' ({advice} as advice)' if advice else ''}"
+    yield click.style(f"  looks wrong        {said}", fg="red" if wrong or nothing == EMPTY else None)
     yield from lines.values()
     if steps := [one.step for one in wrong if one.step is not None]:
         yield f"  look at            step {min(steps)}"

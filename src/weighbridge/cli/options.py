@@ -47,10 +47,12 @@ class _Bundle(click.Path):
 BUNDLE = _Bundle(path_type=Path)
 
 
-def verb(name: str, short: str, *examples: str, of: click.Group | None = None) -> Callable[[F], click.Command]:
+def verb(
+    name: str, short: str, *examples: str, of: click.Group | None = None, **more: Any
+) -> Callable[[F], click.Command]:
     """Make a command of a function, or one `of` a group, with its line among verbs and what to write after it."""
     command: Callable[..., Callable[[F], click.Command]] = of.command if of else click.command
-    made = command(name, short_help=short, epilog=_to_copy(f"{of.name} {name}" if of else name, examples))
+    made = command(name, short_help=short, epilog=_to_copy(f"{of.name} {name}" if of else name, examples), **more)
 
     def verb_of(function: F) -> click.Command:
         found, text = made(function), "Show tracebacks of internal errors."

@@ -260,7 +260,7 @@ class Ownership(Channel):
 
 
 def _leaves(attributes: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors with a gradient that a module's attributes are, hold in a list or a mapping, or were made of."""
+    """Yield the tensors with a gradient that attributes of a module are, hold in a list or mapping, or were made of."""
     for kept in attributes.values():
         several = kept.values() if isinstance(kept, Mapping) else kept if isinstance(kept, (list, tuple)) else [kept]
         for one in several:
