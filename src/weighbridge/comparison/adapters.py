@@ -87,7 +87,7 @@ def _update(
     if adapter.tensor(high).shape[1:] != (rank,) or there != (shape[::-1] if turned else shape):
         _refuse(adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(there)}")
     alpha, given = (
-        _of_module(config, *keys, module) for keys in (("alpha_pattern", "lora_alpha"), ("rank_pattern", "r"))
+        of_module(config, *keys, module) for keys in (("alpha_pattern", "lora_alpha"), ("rank_pattern", "r"))
     )
     if not isinstance(alpha, (int, float)):
         _refuse(adapter, f"{CONFIG} has no number lora_alpha")
@@ -97,7 +97,7 @@ def _update(
     return weight, Update(low=low, high=high, scale=scale, transposed=turned, magnitude=magnitude)
 
 
-def _of_module(config: Mapping[str, Any], patterns: str, key: str, module: str) -> Any:
+def of_module(config: Mapping[str, Any], patterns: str, key: str, module: str) -> Any:
     """Return what a configuration says of a module; PEFT matches the end of a module's name."""
     given = config.get(patterns)
     rows = given.items() if isinstance(given, dict) else ()
