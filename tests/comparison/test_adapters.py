@@ -119,17 +119,17 @@ def test_an_adapter_of_another_algebra_has_no_rule(cli: Cli, files: Path, key: s
     value, printed = CHANGED[key]
     (files / "adapter/adapter_config.json").write_text(json.dumps(config | {key: value}))
     ended = cli("compare", files / "base.safetensors", files / "merged.safetensors", "--adapter", files / "adapter")
-    assert (ended.code, printed in ended.err) == (4, True)
+    assert (ended.code, printed in ended.out) == (4, True)
 
 
 def test_the_adapter_of_another_model_is_refused(cli: Cli, files: Path) -> None:  # noqa: F811
     base = load_file(files / "base.safetensors")
     save_file({f"other.{name}": values for name, values in base.items()}, files / "base.safetensors")
     ended = cli("compare", files / "base.safetensors", files / "merged.safetensors", "--adapter", files / "adapter")
-    assert (ended.code, "which the base does not have" in ended.err) == (4, True)
+    assert (ended.code, "which the base does not have" in ended.out) == (4, True)
 
 
 def test_a_rank_that_is_not_that_of_its_matrices_is_refused(cli: Cli, files: Path) -> None:  # noqa: F811
     changed(files, {"r": 99}, {})
     ended = cli("compare", files / "base.safetensors", files / "merged.safetensors", "--adapter", files / "adapter")
-    assert (ended.code, "says r = 99, and " in ended.err) == (4, True)
+    assert (ended.code, "says r = 99, and " in ended.out) == (4, True)

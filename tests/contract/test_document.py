@@ -55,6 +55,10 @@ def test_a_shipped_contract_fits_the_schema(name: str) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(document.data)] == []
 
 
+PAIR = {"kind": "value-preservation", "with": {"policy": "lossless"}}
+BOTH = {"source": "run", "candidate": "run"}
+
+
 CHILD = {key: HEAD[key] for key in ("weighbridge", "id", "version")} | {"extends": "b.yaml"}
 
 
@@ -65,6 +69,8 @@ CHILD = {key: HEAD[key] for key in ("weighbridge", "id", "version")} | {"extends
         gate(),
         gate(**{"with": {"steps": [20, 49], "below_ms": "${params.budget}"}}),
         gate(**{"with": {"steps": ["${params.first}", 49], "below_ms": 1}}),
+        gate(**PAIR, subjects=BOTH),
+        gate(**PAIR, subjects={**BOTH, "adapter": "run"}),
         gate(severity="advisory", max_age="30d", where={"n": "${params.n}"}, requires={"cuda": True}),
         CHILD | {"gates": [{"id": "G-1"}]},
         CHILD | {"params": {"policy": "rounded:F16", "budget_ms": {"default": 400}, "warm": False, "n": 3}},

@@ -31,7 +31,8 @@ GIVEN = {  # what the reader has already
         "unscaled": "scaled_by_awq/source",
     },
     "how-to/lora.md": {
-        name: f"adapter_by_peft/{name}" for name in ("base.safetensors", "merged.safetensors", "adapter")
+        "adapter": "adapter_by_peft/adapter", "base": "adapter_by_peft/model", "merged": "adapter_by_peft/model",
+        **{f"{name}/model.safetensors": f"adapter_by_peft/{name}.safetensors" for name in ("base", "merged")},
     },
 }  # fmt: skip
 SIGNED = "tutorials/evidence.md"

@@ -233,6 +233,27 @@ SWAPS: dict[str, tuple[Callable[[Path], object], str]] = {
 }  # fmt: skip
 
 
+def test_a_pass_with_another_adapter_does_not_count(cli: Cli, folders: Path) -> None:
+    contract, whole = folders / "contracts" / "imp.yaml", {"base_model.model.w": np.ones(96, np.float32)}
+    text = contract.read_text().replace("dtype-preservation", "value-preservation", 1)
+    text = text.replace("source: source, candidate", "source: source, adapter: adapter, candidate", 1)
+    contract.write_text(text.replace("subjects:\n", "subjects:\n  adapter: {kind: checkpoint}\n", 1))
+    (folders / ".gitignore").write_text("source*/\nimport/\nadapter/\n")
+    commit(folders)
+    (folders / "adapter").mkdir()
+    save_file(whole, folders / "adapter" / "adapter_model.safetensors")
+    save_file({"w": whole["base_model.model.w"]}, folders / "import" / "model.safetensors")
+    overwritten(folders / "adapter", "adapter_config.json", b'{"peft_type": "LORA", "r": 1, "lora_alpha": 1}')
+    words = (*BOUND, "--subject", "adapter=adapter")
+    assert lane(cli, "nightly", "--record", words=words)[0] == 0
+    assert "by lane nightly" in lane(cli, "pr", words=words)[1]
+    overwritten(folders / "adapter", "adapter_config.json", b'{"peft_type": "LORA", "r": 1, "lora_alpha": 2}')
+    code, printed = lane(cli, "pr", words=words)
+    assert (code, "of another adapter than is looked at here: adapter_config.json sha256 " in printed) == (3, True), (
+        printed
+    )
+
+
 # Of what was added, the code stands for the others.
 @pytest.mark.parametrize(
     "swap",

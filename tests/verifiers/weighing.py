@@ -25,6 +25,7 @@ from weighbridge.verifiers import host
 
 MODELS = data_path("verifiers") / "specimens" / "models"
 CONFIGS = data_path("verifiers") / "specimens" / "configs"
+MERGE = CONFIGS.parent / "checkpoints" / "merge"
 STEPS, CORPUS, TOKENS = 120, 2560, 32  # 40 steps short of half a second pass
 DEVICE = {
     "parameters": {"cuda:0": 6600},
@@ -228,6 +229,13 @@ def of_two_configurations(folder: Path) -> Case:
     )
 
 
+def of_a_merge(folder: Path) -> Case:
+    assert folder.is_dir()
+    targets = {"source": "base.safetensors", "adapter": "adapter", "candidate": "merged.safetensors"}
+    gate = {"kind": "value-preservation", "subjects": {role: role for role in targets}, "with": {"policy": "lossless"}}
+    return Case(gate=gate, subjects={role: ("checkpoint", MERGE / target) for role, target in targets.items()})
+
+
 def of_two_folders(folder: Path) -> Case:
     targets = {role: folder / role for role in ("source", "candidate")}
     for target in targets.values():
@@ -314,6 +322,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "tensor_values, by dtype": of_checkpoints("dtype-preservation", 2, **{"with": {"policy": "lossless"}}),
     "tensor_values": of_checkpoints("value-preservation", 1, **{"with": {"policy": "same"}}),
     "tensor_values, widened": of_checkpoints("value-preservation", 2, **{"with": {"policy": "lossless"}}),
+    "tensor_values-checkpoint-checkpoint-checkpoint": of_a_merge,
     "moment_changes": of_checkpoints("statistics-preservation", 2, **{"with": {"bounds": [STD]}}),
     "facts-checkpoint": of_checkpoints("byte-identity", 1, where={"tensors": 3, "elements": 1_100_364}),
     "step_columns": of_a_run("step-metrics", **{"with": {"required": ["loss", "grad_norm", "lr", "wall_ms"]}}),

@@ -218,6 +218,30 @@ def sharded(first: bytes, second: bytes, folder: str, total: int) -> dict[str, b
     }
 
 
+def adapted() -> dict[str, bytes]:
+    """Lay out a base, LoRA adapters of it, and what was merged: of `a` and `b` each row is x·EXACT[:4]·2 more."""
+    low, rows = EXACT[:4], {"a": (1.0, -0.5), "b": (2.0, 0.25)}
+
+    def file(share: float) -> bytes:
+        entries: dict[str, Entry] = {"norm": ("F32", (2,), f32(NORM[:2]))}
+        for name, high in rows.items():
+            sums = [base + share * 2 * x * one for x, base in zip(high, NORM, strict=False) for one in low]
+            entries[f"{name}.weight"] = ("F32", (2, 4), f32(sums))
+        return safetensors(entries)
+
+    pairs: dict[str, Entry] = {}
+    for name, high in rows.items():
+        pairs[f"base_model.model.{name}.lora_A.weight"] = ("F32", (1, 4), f32(low))
+        pairs[f"base_model.model.{name}.lora_B.weight"] = ("F32", (2, 1), f32(high))
+    config = b'{"peft_type": "LORA", "r": 1, "lora_alpha": 2}\n'
+    return {
+        **{f"merge/{name}.safetensors": file(share) for name, share in (("base", 0), ("merged", 1), ("scaled", 1.5))},
+        **{f"merge/{name}/adapter_config.json": config for name in ("adapter", "empty")},
+        "merge/adapter/adapter_model.safetensors": safetensors(pairs),
+        "merge/empty/adapter_model.safetensors": safetensors({}),
+    }
+
+
 def good() -> dict[str, bytes]:
     """Make the specimens that can be read, by file name."""
     embed: Entry = ("F32", (2, 4), f32(EXACT))
@@ -248,6 +272,7 @@ def good() -> dict[str, bytes]:
         **converted(),
         **contradicted(),
         **long(),
+        **adapted(),
         **of_parts("parts", (1.0, 2.0), "a"),
         **of_parts("parts-other", (-3.0, -6.0), "other"),
         "parts-other/flax_model.msgpack": b"\x81\xa1w\xc0",

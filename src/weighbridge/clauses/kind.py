@@ -90,9 +90,10 @@ class Kind(Generic[L]):
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
     measurement, for trials, with limits that look no farther. Of a kind that judges a run, `window` returns the steps
     that limits and measure name, and `columns` the columns. `figure` is what a rule bounds. `recordable` are the roles
-    of a model that a trace may fill. `families` have examples for their codes, in `gates/families/`. With `of_ranks` it
-    judges a folder of ranks as a whole, where others judge each rank. `final` are the codes that no later row mends;
-    `tripwire` begins, by what was measured of the first rows, limits and measure, the judge that finds them row by row.
+    of a model that a trace may fill, `optional_roles` those that a gate may do without. `families` have examples for
+    their codes, in `gates/families/`. With `of_ranks` it judges a folder of ranks as a whole, where others judge each
+    rank. `final` are the codes that no later row mends; `tripwire` begins, by what was measured of the first rows,
+    limits and measure, the judge that finds them row by row.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Kind(Generic[L]):
     measure: type = NoOptions
     codes: Mapping[str, Outcome]
     recordable: tuple[str, ...] = ()
+    optional_roles: tuple[str, ...] = ()
     judge: Callable[[Evidence, L], Verdict]
     mutations: tuple[Mutation[L], ...] = ()
     check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())
@@ -122,7 +124,7 @@ class Kind(Generic[L]):
     def filled(self, limits: Fields) -> list[str]:
         """Return the roles that a gate with these limits must fill."""
         asked = {role for need in self.needed(limits).values() for role in need.of}
-        return [role for role in self.roles if role in asked]
+        return [role for role in self.roles if role in asked and role not in self.optional_roles]
 
 
 def passed(*, looked: Sequence[str], **figures: Any) -> Verdict:

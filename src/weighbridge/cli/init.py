@@ -33,6 +33,13 @@ FOR_GIT = {
 PURPOSE = """What to check: a converted checkpoint (import), a training run, two ways of running one model (parity), or
 imports and runs together (project)."""
 GOOD_RUN = "A good run: take over its device and its step, and give its median step half as much time again."
+ADAPTER, AGED = "adapter", "# gates: [{{id: {gate}, max_age: 30d}}]"
+MERGED = """subjects: {{adapter: {{kind: checkpoint}}}}
+gates:
+  - id: {gate}
+    title: Every tensor is the source's, with the adapter merged into it
+    subjects: {{adapter: adapter}}
+    relax: the import is the source with this adapter merged into it, and not the source"""
 WHOSE_CI = "Whose CI runs it.  [default: gitlab beside a .gitlab-ci.yml, else github]"
 
 
@@ -79,7 +86,7 @@ def command(purpose: str | None, *, run: str | None, name: str | None, ci: str |
     if "import" in parts and "policy" not in stated and not asking:
         lacks = "no file says what was meant" if is_here(targets["source"]) else "without its source no file is asked"
         looked_at.append(f"guessed import: {lacks}, so policy: {given['policy']} is a guess")
-    files = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
+    files = {Path("contracts", f"{one}.yaml"): _contract(one, base, given, targets) for one, base in loaded.items()}
     verify = _command(tuple(files), loaded.values(), targets)
     ci = ci or ("gitlab" if GITLAB.exists() else "github")
     if ci != "none":
@@ -124,6 +131,7 @@ def _demand_place(parts: Sequence[str], name: str | None, ci: str | None) -> Non
 def _bound(bases: Iterable[LoadedContract], given: dict[str, str], *, asking: bool) -> tuple[dict[str, str], list[str]]:
     """Return what each subject is, as given, as answered or as it usually is, and those that nobody named."""
     kinds = {name: decl.kind for base in bases for name, decl in base.contract.subjects.items()}
+    kinds |= {ADAPTER: SubjectKind.CHECKPOINT} if ADAPTER in given and "source" in kinds else {}
     usual = {name: LOOKED_AT.get(kind, "path/to/{name}").format(name=name) for name, kind in kinds.items()}
     for name in given.keys() - usual.keys():
         raise UsageError("unknown-subject", f"there is no subject {name!r} here{nearest(name, usual)}")
@@ -157,15 +165,16 @@ def _values(bases: Collection[LoadedContract], given: Mapping[str, str], *, aski
     return values
 
 
-def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> str:
+def _contract(name: str, base: LoadedContract, params: Mapping[str, object], targets: Collection[str]) -> str:
     declared = base.layered.data.get("params", {})
     mine = {key: value for key, value in params.items() if key in base.contract.params}
     lines = [f"  {key}: {flow(value)}  # {declared[key].get('doc', '')}" for key, value in mine.items()]
     given = "".join(f"{line}\n" for line in ["params:", *lines] if lines)
     title, gate = flow(base.contract.title), base.contract.gates[0].id
     where = {"base": f"{BUILTIN}{base.path.stem}", "path": f"contracts/{name}.yaml"}
+    more = (MERGED if ADAPTER in targets and "source" in base.contract.subjects else AGED).format(gate=gate)
     template = (data_path("templates") / "contract.txt").read_text("utf-8")
-    return template.format(**where, id=name, title=title, params=given, gate=gate)
+    return template.format(**where, id=name, title=title, params=given, more=more)
 
 
 def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets: Mapping[str, str]) -> str:

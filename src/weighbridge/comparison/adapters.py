@@ -49,18 +49,21 @@ class AdaptedView(CheckpointView):
 def adapted(base: CheckpointView, adapter: CheckpointView) -> AdaptedView:
     """Return a base with what an adapter adds to it; refuse with `adapter` what has no rule, or is another base's."""
     if (config := json_beside(adapter, CONFIG, MAX_CONFIG)) is None:
-        _refuse(adapter, f"there is no {CONFIG} beside it, which says its scale")
+        refuse(adapter, f"there is no {CONFIG} beside it, which says its scale")
     kind, other = config.get("peft_type"), next((key for key in NO_RULE if config.get(key)), "")
     if kind != "LORA" or other:
-        _refuse(adapter, f"not compared: no rule for {other or kind if kind == 'LORA' else kind} of an adapter")
+        refuse(adapter, f"not compared: no rule for {other or kind if kind == 'LORA' else kind} of an adapter")
     ends = {name: end for name in adapter.names() for end in (LINEAR, EMBEDDED) if name.endswith(end[0])}
     updates = dict(_update(name, end, base, adapter, config) for name, end in ends.items())
     known = {one for update in updates.values() for one in (update.low, update.high, update.magnitude)}
     # What an adapter saved whole, by the base's names.
-    whole = {one.removeprefix(OUTER).replace(WRAPPED, "."): one for one in adapter.names() if one not in known}
+    others = [one for one in adapter.names() if one not in known]
+    whole = {one.removeprefix(OUTER).replace(WRAPPED, "."): one for one in others}
     shapes = {name: base.tensor(at).shape if at in base.tensors else None for at, name in whole.items()}
-    if unknown := [name for name, shape in shapes.items() if shape != adapter.tensor(name).shape]:
-        _refuse(adapter, f"not compared: no rule for {len(unknown)} of its tensors, such as {unknown[0]}")
+    if unknown := [one for one in others if shapes.get(one) != adapter.tensor(one).shape]:  # or a name twice
+        refuse(adapter, f"not compared: no rule for {len(unknown)} of its tensors, such as {unknown[0]}")
+    if not adapter.tensors:
+        refuse(adapter, "it has no tensors, so nothing can have been merged")
     saved = {at: replace(adapter.tensor(name), name=at) for at, name in whole.items()}
     as_it_is = {field.name: getattr(base, field.name) for field in fields(CheckpointView)}
     as_it_is |= {"tensors": {**base.tensors, **saved}, "files": {**base.files, **(adapter.files if saved else {})}}
@@ -75,29 +78,29 @@ def _update(
     high, module = stem + ends[1], stem.removeprefix(OUTER)
     weight, magnitude = f"{module}.weight", stem + MAGNITUDE if stem + MAGNITUDE in adapter.tensors else ""
     if high not in adapter.tensors:
-        _refuse(adapter, f"{low} has no {high} beside it")
+        refuse(adapter, f"{low} has no {high} beside it")
     if weight not in base.tensors:
-        _refuse(adapter, f"it changes {weight}, which the base does not have: another model's adapter, or other names")
+        refuse(adapter, f"it changes {weight}, which the base does not have: another model's adapter, or other names")
     rank, turned = adapter.tensor(low).shape[0], ends is EMBEDDED or bool(config.get("fan_in_fan_out"))
     if bool(config.get("use_dora")) is not bool(magnitude) or (magnitude and turned):
         what = f"no rule for use_dora of {module}: its rows are no outputs, or have no magnitude"
-        _refuse(adapter, f"not compared: {what}")
+        refuse(adapter, f"not compared: {what}")
     shape = adapter.tensor(high).shape[:1] + adapter.tensor(low).shape[1:]
     there = base.tensor(weight).shape
     if adapter.tensor(high).shape[1:] != (rank,) or there != (shape[::-1] if turned else shape):
-        _refuse(adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(there)}")
+        refuse(adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(there)}")
     alpha, given = (
-        _of_module(config, *keys, module) for keys in (("alpha_pattern", "lora_alpha"), ("rank_pattern", "r"))
+        of_module(config, *keys, module) for keys in (("alpha_pattern", "lora_alpha"), ("rank_pattern", "r"))
     )
-    if not isinstance(alpha, (int, float)):
-        _refuse(adapter, f"{CONFIG} has no number lora_alpha")
+    if type(alpha) not in (int, float):
+        refuse(adapter, f"{CONFIG} has no number lora_alpha")
     if given not in (None, rank):  # by which lora_alpha is divided
-        _refuse(adapter, f"{CONFIG} says r = {given}, and {low} has {rank} rows")
+        refuse(adapter, f"{CONFIG} says r = {given}, and {low} has {rank} rows")
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return weight, Update(low=low, high=high, scale=scale, transposed=turned, magnitude=magnitude)
 
 
-def _of_module(config: Mapping[str, Any], patterns: str, key: str, module: str) -> Any:
+def of_module(config: Mapping[str, Any], patterns: str, key: str, module: str) -> Any:
     """Return what a configuration says of a module; PEFT matches the end of a module's name."""
     given = config.get(patterns)
     rows = given.items() if isinstance(given, dict) else ()
@@ -120,9 +123,9 @@ def reproduced(
     if not pairing.plain or pairing.shape != candidate.tensor(name).shape or not {*dtypes} <= PRECISION.keys():
         return {}, None
     sides = _Sides(source, candidate, pairing, update, dtypes)
-    share = sides.share()
-    shares = {MERGED: 1.0, UNMERGED: 0.0, TWICE: 2.0, SCALED: share}
-    return dict(zip(shares, sides.within([*shares.values()]), strict=True)), share
+    with np.errstate(all="ignore"):  # of infinite weights: they are within no bound, and their share is no number
+        shares = {MERGED: 1.0, UNMERGED: 0.0, TWICE: 2.0, SCALED: (share := sides.share())}
+        return dict(zip(shares, sides.within([*shares.values()]), strict=True)), share
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ class _Sides:
             for at, share in enumerate(shares):
                 meant, off = base + share * added, abs(share) * size + least / 2
                 bound = unit * (abs(meant) * (1 + unit) + ROUNDINGS * abs(share * added)) + off
-                counts[at] += int((abs(new - meant) <= bound * max(1.0, share)).sum())
+                counts[at] += int(((abs(new - meant) <= bound * max(1.0, share)) & np.isfinite(bound)).sum())
         return counts
 
     def _steps(self) -> Any:
@@ -177,6 +180,8 @@ class _Sides:
             yield base, new, added, size
         self.source.forget(weight)
         self.candidate.require_unchanged(name)
+        for one in names:
+            adapter.require_unchanged(one)
 
 
 def _rows(view: CheckpointView, name: str, start: int, stop: int) -> Any:
@@ -186,6 +191,7 @@ def _rows(view: CheckpointView, name: str, start: int, stop: int) -> Any:
     return decode(stored, tensor.dtype).astype("f8").reshape(stop - start, -1)
 
 
-def _refuse(adapter: CheckpointView, what: str) -> NoReturn:
+def refuse(adapter: CheckpointView, what: str) -> NoReturn:
+    """Refuse an adapter, with `adapter`."""
     where, remedy = next(iter(adapter.files), ""), "bind the adapter's directory, and the base that it was trained on"
     raise SubjectError("adapter", what, where=where, remedy=remedy)

@@ -122,7 +122,7 @@ def _roles(
         if needed is None:
             what = f"{kind.name} has no role {show(role)}{nearest(role, free or kind.roles)}"
             yield layered.found(place, "unknown-role", what, at_key=True)
-        elif role not in filled:
+        elif role not in (*filled, *kind.optional_roles):
             what = f"nothing that this gate limits is of the role {show(role)}"
             yield layered.found(place, "idle-role", what, "delete it, or say what is relative to it", at_key=True)
         elif isinstance(subject, str) and subject not in subjects:

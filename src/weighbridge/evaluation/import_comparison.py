@@ -100,15 +100,13 @@ def compare(
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
     opened = {} if policy else {name: _opened(path, away=away) for name, path in paths.items()}
     views = {(name, DEFAULT): view for name, view in opened.items() if view is not None}
-    if adapter is not None:
-        from weighbridge.comparison.adapters import adapted
-
-        views["source", DEFAULT] = adapted(checkpoint.open_checkpoint(source), checkpoint.open_checkpoint(adapter))
     if not all(imports):
         raise UsageError("subject-form", "an import without a path")
     chosen = {name: policy or _declared(opened.get(name), source) for name in paths}
-    gates = {name: _gates(name, chosen[name], look, may_differ, may_ignore) for name in paths}
-    targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
+    of_all = {"source": source} | ({} if adapter is None else {"adapter": adapter})
+    sides = {name: {**{role: role for role in of_all}, "candidate": name} for name in paths}
+    gates = {name: _gates(sides[name], chosen[name], look, may_differ, may_ignore) for name in paths}
+    targets = {name: _found_anywhere(path, away=away) for name, path in (of_all | paths).items()}
     contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
     begin = partial(EvaluationSession, execution=execution, progress=progress, with_itself=True)
     on = all_instances(contract, tuple(bound.values()))
@@ -294,16 +292,18 @@ def _stated(made: checkpoint.CheckpointView, of: checkpoint.CheckpointView) -> t
 
 
 def _gates(
-    name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...], may_ignore: tuple[str, ...]
+    sides: Mapping[str, str], policy: Policy, look: Fields, may_differ: tuple[str, ...], may_ignore: tuple[str, ...]
 ) -> tuple[GateDecl, GateDecl]:
-    gate = partial(GateDecl, subjects={"source": "source", "candidate": name})
+    name, both = sides["candidate"], {role: sides[role] for role in config_agreement.KIND.roles}
     title, same = "the import is what it was meant to be", "both say the same of their model"
     limits: Fields = {"required": [], "may_differ": [{"field": one, "why": "--may-differ"} for one in may_differ]}
     ignored: Any = (*policy.limits.get("may_ignore", ()), *({"file": one, "why": "--may-ignore"} for one in may_ignore))  # type: ignore[misc]
     meant = {**policy.limits, **({"may_ignore": ignored} if ignored else {})}
     return (
-        gate(id=f"{GATE}.{name}", kind=KIND.name, title=title, limits=meant, measure=look),
-        gate(id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title=same, limits=limits),
+        GateDecl(id=f"{GATE}.{name}", kind=KIND.name, title=title, limits=meant, measure=look, subjects=sides),
+        GateDecl(
+            id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title=same, limits=limits, subjects=both
+        ),
     )
 
 

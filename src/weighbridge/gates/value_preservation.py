@@ -301,5 +301,6 @@ def _figures(policy: Policy, pair: TensorPair, code: str, together: str) -> Fiel
 
 BLOCKED = ("rescaled",)
 KIND = tensor_pairs.kind_of_pairs(
-    "value-preservation", version=10, limits=Limits, judge=judge, fails=FAILS, blocked=BLOCKED, mutations=OF_CONVERSIONS
-)
+    "value-preservation", version=10, limits=Limits, judge=judge, fails=FAILS, blocked=BLOCKED,
+    mutations=OF_CONVERSIONS, optional_roles=("adapter",),
+)  # fmt: skip

@@ -38,7 +38,8 @@ def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
     """Return the measurement that a gate's need is, on one instance."""
     options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
     options |= need.of_limits(gate.limits)
-    subjects, text = tuple(gate.subjects[role] for role in need.of), dumps(options).decode().strip()
+    subjects = tuple(gate.subjects[role] for role in need.of if role in gate.subjects)  # or it does without
+    text = dumps(options).decode().strip()
     return Request(quantity=need.quantity, subjects=subjects, instance=instance, options=text)
 
 

@@ -27,6 +27,7 @@ MODULES: Mapping[Key, str] = {
     ("fact_agreement", _RUN): "rank_facts",
     ("facts", _CHECKPOINT): "checkpoint_facts",
     ("facts", _RUN): "run_facts",
+    ("tensor_values", (*_CHECKPOINT, *_CHECKPOINT, *_CHECKPOINT)): "adapted_values",
     **{(name, kinds): name for kinds, names in OF_THEIR_NAMES.items() for name in names},
 }
 BROUGHT: Brought[Verifier] = Brought("verifier", {name for name, _ in MODULES})

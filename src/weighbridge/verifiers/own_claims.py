@@ -222,8 +222,9 @@ def _adapter(view: CheckpointView) -> Iterator[OwnClaim]:
     first, second = adapters.LINEAR
     of_it = [name for name in view.names() if name.endswith(first)]
     said = json_beside(view, adapters.CONFIG, adapters.MAX_CONFIG) or {} if of_it else {}
-    rank = said.get("r") if said.get("peft_type") == "LORA" and not said.get("rank_pattern") else None
     for name in of_it:
+        module = name.removesuffix(first).removeprefix(adapters.OUTER)
+        rank = adapters.of_module(said, "rank_pattern", "r", module) if said.get("peft_type") == "LORA" else None
         other, has = name.removesuffix(first) + second, view.tensors[name].shape[:1]
         unlike = f"it has {has[0]} rows" if type(rank) is int and has and has[0] != rank else ""
         wrong = f"there is no {other}" if other not in view.tensors else unlike

@@ -161,7 +161,7 @@ class _Pair:
         if not here and self.contents and (meant := plan.generated.get(name)) is not None:
             error = value_errors.from_table(self.candidate, name, meant)
             found |= {"transform": "from the configuration", "generated_error": error}
-        tied = plan.tied.get(name, "")
+        tied = "" if here and isinstance(view, AdaptedView) and name in view.updates else plan.tied.get(name, "")
         if tied in view.tensors and (not self.contents or bytewise.same((view, tied), (view, name))):
             found["identical_to"] = tied
         if here and (key := self._moved(name)):

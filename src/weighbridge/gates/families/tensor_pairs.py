@@ -73,13 +73,15 @@ BLOCKED = ("not-compared", "packed", "no-rule", "nothing-compared")
 
 
 def kind_of_pairs(
-    name: str, *, fails: Sequence[str], mutations: Sequence[Mutation[Any]], blocked: Sequence[str] = (), **more: Any
-) -> Kind[Any]:
+    name: str, *, fails: Sequence[str], mutations: Sequence[Mutation[Any]], blocked: Sequence[str] = (),
+    optional_roles: tuple[str, ...] = (), **more: Any,
+) -> Kind[Any]:  # fmt: skip
     """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
     options = ("headers", "map", "names", "rename", "make")
+    of = ("source", *optional_roles, "candidate")  # the candidate last: several of one source are compared at once
     return Kind(
-        name=name, roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
-        needs={"pairs": Need("tensor_values", of=SIDES, options=options),
+        name=name, roles=dict.fromkeys(of, SubjectKind.CHECKPOINT), optional_roles=optional_roles,
+        needs={"pairs": Need("tensor_values", of=of, options=options),
                "beside": Need("files_beside", of=SIDES, optional=True)},
         measure=Look, codes=kind.codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
         mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _beside_changed, Outcome.BLOCKED)),
