@@ -122,6 +122,13 @@ def test_an_adapter_of_another_algebra_has_no_rule(cli: Cli, files: Path, key: s
     assert (ended.code, printed in ended.out) == (4, True)
 
 
+@pytest.mark.parametrize("pattern", ["(", "(.+)+x", "[a-z_]*" * 9 + "x", "a?" * 60 + "x", "(q|q)" * 60 + "x", "q{9}"])
+def test_a_pattern_that_may_take_for_ever_or_is_none_is_refused(cli: Cli, files: Path, pattern: str) -> None:  # noqa: F811
+    changed(files, {"alpha_pattern": {pattern: 4}}, {})
+    ended = cli("compare", files / "base.safetensors", files / "merged.safetensors", "--adapter", files / "adapter")
+    assert (ended.code, "or a pattern of another form before it" in ended.out) == (4, True)
+
+
 def test_the_adapter_of_another_model_is_refused(cli: Cli, files: Path) -> None:  # noqa: F811
     base = load_file(files / "base.safetensors")
     save_file({f"other.{name}": values for name, values in base.items()}, files / "base.safetensors")

@@ -241,6 +241,8 @@ def test_no_causal_model_that_transformers_writes_contradicts_its_configuration(
         ({"r": 4, "rank_pattern": {"k_proj": 2}}, "", "it has 2 rows"),
         ({"r": 2, "rank_pattern": {"proj": 4}}, "", ""),  # the end of a name is a whole part of it
         ({"r": 4, "rank_pattern": {"[qk]_proj": 2}}, "", ""),
+        ({"r": 4, "rank_pattern": {"^.*\\.(q_proj|k_proj)$": 2}}, "", ""),
+        ({"r": 4, "rank_pattern": {"(q+)+": 2}}, "", ""),  # not read: it may take for ever
         ({"r": 4, "peft_type": "ADALORA"}, "", ""),
         ({"r": 2}, "lora_B", "there is no base_model.q_proj.lora_B.weight"),
     ],
