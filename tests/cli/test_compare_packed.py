@@ -164,20 +164,108 @@ def test_names_tell_a_method_where_no_configuration_does(cli: Cli, tmp_path: Pat
     assert not [line for line in ended.lines if " is in the " in line]
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [("compressed-tensors-pack4", "compressed-tensors"), ("gptq-4", "gptq or awq"), ("mlx-q4", "mlx")],
-)
-def test_a_configuration_that_is_missing_is_reported(cli: Cli, tmp_path: Path, name: str, method: str) -> None:
-    folder = kept(tmp_path / "packed", name, lambda _tensors, config: config.clear())
+def unsaid(folder: Path, name: str, **files: Any) -> Path:
+    """Write what a library packed with a config.json that says nothing of it, and other files beside."""
+    kept(folder, name, lambda _tensors, _config: None)
     config = json.loads((folder / "config.json").read_text())
-    config.pop("quantization", None)
-    (folder / "config.json").write_text(json.dumps(config))
-    printed = f"not compared: packed by {method}, and no quantization_config says how: no rule"
-    for pair in ((unpacked(name), folder), (folder, unpacked(name))):
-        ended = cli("compare", *pair)
-        assert ended.code == 3
-        assert first(ended).endswith(printed)
+    left = {key: one for key, one in config.items() if key not in ("quantization", "quantization_config")}
+    for file, what in {"config": left, **files}.items():
+        (folder / f"{file}.json").write_text(json.dumps(what))
+    return folder
+
+
+BY_CONFIGURATION = {
+    "awq-gemm": "gptq or awq", "bitsandbytes-int8": "bitsandbytes (int8)", "bitsandbytes-nf4": "bitsandbytes",
+    "compressed-tensors-fp8-channel": "scaled", "compressed-tensors-int8-channel": "scaled",
+    "compressed-tensors-pack4": "compressed-tensors", "gptq-4": "gptq or awq", "mlx-q4": "mlx",
+    "torchao-int8": "torchao", "transformers-fp8-blocks": "fp8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_CONFIGURATION)
+def test_a_configuration_that_was_dropped_fails_the_import_and_its_inspection(
+    cli: Cli, tmp_path: Path, name: str
+) -> None:
+    folder, said = unsaid(tmp_path / "packed", name), "config.json has no quantization_config"
+    ended = cli("compare", unpacked(name), folder)
+    why = f"packed by {BY_CONFIGURATION[name]}, and no loader unpacks it: {said}"
+    assert (ended.code, why in first(ended)) == (1, True)
+    of_import = cli("verify", *IMPORT, f"source={unpacked(name)}", "--subject", f"import={folder}", "--json")
+    (finding,) = json.loads(of_import.out)[0]["findings"]
+    assert (finding["outcome"], finding["code"]) == ("FAIL", "unloadable")
+    inspected = cli("inspect", folder, "--strict", "--json")
+    found = {one["says"].partition(" but ")[2] for one in json.loads(inspected.out)["findings"]}
+    assert (inspected.code, said in found) == (1, True)
+
+
+IMPORT = "builtin:model-import", "--gate", "GATE-MODEL-001", "--param", "policy=packed", "--subject"
+
+
+@pytest.mark.parametrize("name", ["compressed-tensors-pack4", "gptq-4", "mlx-q4"])
+def test_a_source_whose_configuration_is_missing_is_not_compared(cli: Cli, tmp_path: Path, name: str) -> None:
+    ended = cli("compare", unsaid(tmp_path / "packed", name), unpacked(name))
+    assert ended.code == 3
+    assert first(ended).endswith(f"{BY_CONFIGURATION[name]}, and no quantization_config says how: no rule")
+
+
+def test_two_without_a_configuration_are_compared_as_they_are_stored(cli: Cli, tmp_path: Path) -> None:
+    one, same = (unsaid(tmp_path / name, "transformers-fp8-blocks") for name in ("one", "same"))
+    assert cli("compare", one, same).lines[-1].startswith("SAME: 5 of 5 tensors")
+    ended = cli("compare", HERE / "transformers-fp8-blocks", one)
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 2 of 3 tensors: 2 that no loader unpacks")
+
+
+def test_the_settings_of_gptq_are_read_where_autogptq_wrote_them(cli: Cli, tmp_path: Path) -> None:
+    own = {"bits": 4, "group_size": 32, "damp_percent": 0.01, "desc_act": False, "sym": True}
+    right = cli("compare", unpacked("gptq-4"), unsaid(tmp_path / "right", "gptq-4", quantize_config=own))
+    assert (right.code, "1 WITHIN_BOUND" in first(right)) == (0, True)
+    other = unsaid(tmp_path / "other", "gptq-4", quantize_config={**own, "bits": 8})
+    assert cli("compare", unpacked("gptq-4"), other).code == 1
+    elsewhere = unsaid(tmp_path / "elsewhere", "awq-gemm", quant_config={"w_bit": 4, "q_group_size": 32})
+    assert cli("compare", unpacked("awq-gemm"), elsewhere).code == 3  # nobody reads that file
+
+
+def test_what_one_weight_lacks_is_said_as_by_inspect(cli: Cli, tmp_path: Path) -> None:
+    def no_scale(tensors: dict[str, Any], _config: dict[str, Any]) -> None:
+        del tensors[f"{STEM}.weight_scale_inv"]
+
+    def no_input_scale(_tensors: dict[str, Any], config: dict[str, Any]) -> None:
+        config["activation_scheme"] = "static"
+
+    def listed(_tensors: dict[str, Any], config: dict[str, Any]) -> None:
+        config["modules_to_not_convert"] = ["lm_head", "up_proj"]
+
+    for damage, said in {
+        no_scale: f"there is no {STEM}.weight_scale_inv",
+        no_input_scale: f"its inputs have a static scheme, and no {STEM}.input_scale is there",
+        listed: "quantization_config lists its module as one that is not packed",
+    }.items():
+        folder = kept(tmp_path / damage.__name__, "transformers-fp8-blocks", damage)
+        ended = cli("compare", unpacked("transformers-fp8-blocks"), folder)
+        assert f"  {STEM}.weight: packed by fp8, and no loader unpacks it: {said}" in ended.lines
+        inspected = json.loads(cli("inspect", folder, "--json").out)["findings"]
+        assert f"{STEM}.weight: fp8, but {said}" in [one["says"] for one in inspected]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "code"),
+    [
+        ("model.up_proj.bias", np.zeros(16, np.float16), 0),
+        ("model.up_proj.bias", np.full(16, 0.1, np.float16), 1),
+        ("model.norm.bias", np.zeros(128, np.float16), 1),
+        ("model.self_attn.k_scale", np.full(1, 0.03, np.float32), 0),
+        ("model.self_attn.v_scale", np.zeros(1, np.float32), 1),
+        ("model.self_attn.v_scale", np.full(1, np.nan, np.float32), 1),
+        ("model.self_attn.q_scales", np.full(1, 0.03, np.float32), 1),
+    ],
+)
+def test_what_a_packer_adds_is_left_out_only_where_it_changes_no_weight(
+    cli: Cli, tmp_path: Path, name: str, what: Any, code: int
+) -> None:
+    folder = kept(tmp_path / "packed", "gptq-4", lambda tensors, _config: tensors.update({name: what}))
+    ended = cli("compare", unpacked("gptq-4"), folder)
+    assert (ended.code, "1 LEFT_OUT" in first(ended)) == (code, code == 0)
+    assert code == 0 or first(ended).endswith("is in the candidate and not in the source")
 
 
 def test_scales_of_columns_or_zero_points_are_not_taken_for_scales_of_rows(cli: Cli, tmp_path: Path) -> None:
@@ -238,11 +326,24 @@ def test_what_its_library_packed_is_as_meant_or_not_compared(cli: Cli, name: str
     assert cli("compare", unpacked(name), HERE / name, "--policy", "same").code == (1 if ended.code == 0 else 3)
 
 
+def loaded(path: Path) -> dict[str, Any]:
+    """Read a safetensors file, also in dtypes that its package has no arrays for."""
+    data, dtypes = path.read_bytes(), {said: dtype for dtype, said in NAMES.items()}
+    body = 8 + int.from_bytes(data[:8], "little")
+    found = {}
+    for key, one in json.loads(data[8:body]).items():
+        if key != "__metadata__":
+            start, stop = one["data_offsets"]
+            part = data[body + start : body + stop]
+            found[key] = np.frombuffer(part, dtypes[one["dtype"]]).reshape(one["shape"])
+    return found
+
+
 def kept(folder: Path, name: str, damage: Callable[[dict[str, Any], dict[str, Any]], None]) -> Path:
     """Write what a library packed again, with a damage to its tensors or to its configuration."""
     folder.mkdir()
     tensors, config = (
-        load_file(HERE / name / "model.safetensors"),
+        loaded(HERE / name / "model.safetensors"),
         json.loads((HERE / name / "config.json").read_text()),
     )
     damage(tensors, config.setdefault("quantization_config", {}))

@@ -187,7 +187,7 @@ HEALTHY: Mapping[str, tuple[str, Change, Mapping[str, Any] | None]] = {
         without("down_proj.weight_scale"),
         {**OF_GROUPS, "ignore": ["mlp.down_proj"]},
     ),
-    "bytes without a method of FP8": ("rows", codes(np.int8), None),
+    "bytes without a method of FP8": ("rows", codes(np.int8), {"quant_method": "another"}),
     "E5M2 that is said": ("rows", codes(ml_dtypes.float8_e5m2), {**OF_TENSORS, "fmt": "e5m2"}),
 }
 
@@ -303,9 +303,9 @@ def test_scales_in_the_blocks_of_one_layer_that_are_far_from_the_others_are_name
     assert all("where the median of 4 layers is 0.000" in one for one in says)
 
 
-@pytest.mark.parametrize("settings", [GPTQ, None])
+@pytest.mark.parametrize("settings", [GPTQ, {"quant_method": "another"}])
 def test_the_share_that_is_decided_is_of_weights_and_not_of_the_words_that_hold_them(
-    cli: Cli, tmp_path: Path, settings: Mapping[str, Any] | None
+    cli: Cli, tmp_path: Path, settings: Mapping[str, Any]
 ) -> None:
     whole = {"b.weight": (0.02 * np.random.default_rng(0).standard_normal((64, 128))).astype("<f2")}
     path = stored(tmp_path / "x", scaled_by(IN_F16) | whole, settings)  # 4096 words hold 32768 codes
@@ -319,4 +319,4 @@ def test_the_share_that_is_decided_is_of_weights_and_not_of_the_words_that_hold_
     assert any(line.startswith("    stored dtypes: 1 of 5 tensors decided, which are") for line in inspected.lines)
     assert inspected.lines[-1] == f"  next               weighbridge compare SOURCE {path}"
     advisory = json.loads(cli("verify", *health, "GATE-HEALTH-003").out)[0]["findings"][0]
-    assert advisory["outcome"] == ("PASS" if settings else "BLOCKED")  # zero points are no weights beyond F16
+    assert advisory["outcome"] == ("PASS" if settings is GPTQ else "BLOCKED")  # zero points are no weights beyond F16

@@ -287,6 +287,9 @@ def test_no_family_that_transformers_writes_contradicts_itself(tmp_path: Path, f
     assert wrong(tmp_path) == {}
 
 
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+LINEAR = {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"}}
+GROUPS = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"a": LINEAR}}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True}
 STEM = "model.layers.0.self_attn.q_proj"
 CODES = np.random.default_rng(0).integers(0, 2**31, (8, 64), dtype=np.int32)
@@ -327,19 +330,84 @@ def test_codes_and_scales_that_are_not_of_the_packing_that_is_said_are_named(
         (0.0, "static", f"{STEM}.input_scale is 0, which no quantiser writes"),
         (-0.5, "static", f"{STEM}.input_scale is -0.5, which no quantiser writes"),
         (np.nan, "static", f"{STEM}.input_scale is nan, which no quantiser writes"),
-        (None, "static", f"activation_scheme is static, and there is no {STEM}.input_scale"),
+        (None, "static", f"its inputs have a static scheme, and no {STEM}.input_scale is there"),
         (None, "dynamic", ""),
+        (0.5, {"dynamic": False}, ""),
+        (None, {"dynamic": False}, f"its inputs have a static scheme, and no {STEM}.input_scale is there"),
+        (None, {"dynamic": True}, ""),
+        (None, None, ""),
     ],
 )
 def test_a_scale_of_inputs_that_is_lost_or_no_scale_is_named(
-    tmp_path: Path, scale: float | None, scheme: str, said: str
+    tmp_path: Path, scale: float | None, scheme: Any, said: str
 ) -> None:
-    path = folder(tmp_path, [], quantization_config={"quant_method": "fp8", "activation_scheme": scheme})
+    of_groups = {**GROUPS, "config_groups": {"a": {**LINEAR, "input_activations": scheme}}}
+    settings = {"quant_method": "fp8", "activation_scheme": scheme} if isinstance(scheme, str) else of_groups
+    path = folder(tmp_path, [], quantization_config=settings)
     codes = np.linspace(-100, 100, 64).reshape(8, 8).astype(ml_dtypes.float8_e4m3fn)
     parts: dict[str, Any] = {f"{STEM}.weight": codes, f"{STEM}.weight_scale": np.full(1, 0.001, "<f4")}
     parts |= {f"{STEM}.input_scale": np.full(1, scale, "<f4")} if scale is not None else {}
     save_file(parts, path / "model.safetensors")
     assert wrong(path) == ({f"{STEM}.weight": said} if said else {})
+
+
+DOWN = "model.layers.1.mlp.experts.0.down_proj"
+
+
+def three_layers(path: Path, plain: tuple[str, ...], settings: Mapping[str, Any]) -> Path:
+    """Write three layers of FP8, of which some weights are plain; a router, a norm and a head always are."""
+    whole = np.linspace(-0.1, 0.1, 64).reshape(8, 8)
+    parts: dict[str, Any] = {"lm_head.weight": whole.astype("<f4")}
+    for at in range(3):
+        stem = f"model.layers.{at}"
+        parts |= {f"{stem}.mlp.gate.weight": whole[:2].astype("<f4"), f"{stem}.norm.weight": np.ones(8, "<f4")}
+        for name in (f"{stem}.mlp.experts.0.down_proj", f"{stem}.mlp.experts.1.down_proj", f"{stem}.self_attn.q_proj"):
+            if name.startswith(plain or "-"):
+                parts[f"{name}.weight"] = whole.astype("<f4")
+            else:
+                parts[f"{name}.weight"] = (whole * 4480).astype(ml_dtypes.float8_e4m3fn)
+                parts[f"{name}.weight_scale"] = np.full(1, 1 / 4480, "<f4")
+    folder(path, [], num_hidden_layers=3, quantization_config=settings)
+    save_file(parts, path / "model.safetensors")
+    return path
+
+
+ALONE, LAYER = (DOWN,), ("model.layers.1.",)
+
+
+@pytest.mark.parametrize(
+    ("plain", "settings", "many"),
+    [
+        ((), FP8, 0),
+        (ALONE, FP8, 1),
+        (ALONE, GROUPS, 1),
+        (LAYER, FP8, 3),
+        (ALONE, {**FP8, "modules_to_not_convert": ["lm_head", "model.layers.1.mlp.experts.1"]}, 1),
+        (ALONE, {**FP8, "modules_to_not_convert": ["lm_head", DOWN]}, 0),
+        (LAYER, {**FP8, "modules_to_not_convert": [r"model.layers.(1|7)"]}, 0),
+        (LAYER, {**GROUPS, "ignore": ["lm_head", r"re:.*layers\.1\..*"]}, 0),
+        (ALONE, {**GROUPS, "ignore": ["language_model." + DOWN]}, 0),  # named as in another library's model
+        (ALONE, {**GROUPS, "config_groups": {"a": {**LINEAR, "targets": ["re:.*layers.[02].*"]}}}, 0),
+        (ALONE, {**FP8, "quant_method": "bitsandbytes"}, 0),  # whose loader packs what is plain
+        (ALONE, {**FP8, "quant_method": "gptq", "dynamic": {"-:.*1.mlp.*": {}}}, 0),
+    ],
+)
+def test_a_plain_matrix_like_which_others_are_packed_is_named_unless_a_list_names_it(
+    tmp_path: Path, plain: tuple[str, ...], settings: Mapping[str, Any], many: int
+) -> None:
+    found = {name: said for name, said in wrong(three_layers(tmp_path, plain, settings)).items() if "plain" in said}
+    assert len(found) == many
+    if many == 1:
+        assert found == {f"{DOWN}.weight": "it is plain, 5 like it are packed, and no list names it"}
+
+
+def test_plain_layers_behind_those_that_are_stated_predict_further_tokens(tmp_path: Path) -> None:
+    path = three_layers(tmp_path, ("model.layers.2.",), FP8)
+    assert len(wrong(path)) == 3
+    (path / "config.json").write_text(
+        json.dumps({"model_type": "deepseek_v3", "num_hidden_layers": 2, "quantization_config": FP8})
+    )
+    assert not [said for said in wrong(path).values() if "plain" in said]
 
 
 @pytest.mark.parametrize("path", sorted(one.parent for one in PACKED.glob("*/config.json")), ids=lambda path: path.name)

@@ -61,12 +61,12 @@ ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quant
 FITS = ("factor", "groups", "outputs")
 FAILS = (
     *("content", "bound", "overflow", "packing", "codes", "distance", *FITS),
-    *("channels", "adapter", "unmade", "file-type"),
+    *("channels", "adapter", "unmade", "file-type", "unloadable"),
 )
 FIGURES = (
     *("transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements"),
     *("first_difference", "relative_rmse", "lost_share", "max_error", "max_ulps", "error_in_steps", "channels_off"),
-    *("packed", "groups", "groups_off", "group_spread", "scale_factor", "channels_unlike"),
+    *("packed", "groups", "groups_off", "group_spread", "scale_factor", "channels_unlike", "unloadable"),
 )
 
 
@@ -130,7 +130,7 @@ def _channels_code(pair: TensorPair) -> str:  # where all else is as it may be
 
 def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     if not pair.compared:
-        return "packed"
+        return "unloadable" if pair.unloadable else "packed"
     policy = parse(limits.policy)
     if policy.same and tensor_pairs.KEYS not in pair.reproduced:
         return "packing"
@@ -209,7 +209,7 @@ def class_of(pair: TensorPair) -> Class | None:
         if not pair.candidate_dtype:
             return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
         return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
-    if pair.source_shape != pair.candidate_shape:
+    if pair.source_shape != pair.candidate_shape or pair.unloadable:
         return Class.DIFFERENT
     made, dtype = _makings(pair), pair.candidate_dtype
     if pair.not_nearest is not None and dtype not in BOUND:
@@ -301,6 +301,6 @@ def _figures(policy: Policy, pair: TensorPair, code: str, together: str) -> Fiel
 
 BLOCKED = ("rescaled",)
 KIND = tensor_pairs.kind_of_pairs(
-    "value-preservation", version=10, limits=Limits, judge=judge, fails=FAILS, blocked=BLOCKED,
+    "value-preservation", version=11, limits=Limits, judge=judge, fails=FAILS, blocked=BLOCKED,
     mutations=OF_CONVERSIONS, optional_roles=("adapter",),
 )  # fmt: skip

@@ -3,21 +3,25 @@
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from weighbridge.core import dataclass, table
 from weighbridge.formats.tensor import Tensor, short
 from weighbridge.quantities.checkpoints import beside_codes, is_named
-from weighbridge.views.checkpoint import CheckpointView, config_beside
+from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, config_beside, json_beside
 
 INPUT_SCALES = ".input_scale", ".activation_scale", ".input_activation_scale"
 FP8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
-SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")  # keys that list modules
+OF_TRANSFORMERS, BY_NAME = "modules_to_not_convert", ("ignored_layers", "ignore")  # keys that list modules
+SKIPPED = (OF_TRANSFORMERS, *BY_NAME, "exclude_modules")
 OF_WEIGHTS = re.compile(r"(?!(?:.*[._])?(?:input|output|act)).*scale")  # endings
 BYTES = ("U8", "I8", *FP8)
 WORDS = ("I32", "U32", "I16", "U8", "I64")
 SETTINGS = "quantization_config"
+OF_GPTQ = "quantize_config.json"  # where AutoGPTQ writes its own
+PACK_ALL = ("fp8", "fbgemm_fp8", "awq", "gptq", "compressed-tensors")  # methods
+SLOW = re.compile(r"\)[*+{]|[*+{](?:[^*+{]*[*+{]){4}")  # of patterns, those that may take long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +85,15 @@ class PackedWeight:
         return f"{method} ({beside})" if beside else method
 
 
-def recognised(view: CheckpointView, other: CheckpointView, *, apart: bool) -> dict[str, PackedWeight]:
+def recognised(
+    view: CheckpointView, other: CheckpointView, *, apart: bool, wrong: Collection[str] = ()
+) -> dict[str, PackedWeight]:
     """Return a checkpoint's packed weights by name, without those whose codes another one has in dtype and shape.
 
     Where the two are read `apart`, by keys of their own, those are with them, and so is all else that may be codes.
+    What lacks its scales is none, but where its codes are known to be `wrong`.
     """
-    known = {weight.name: weight for weight in marked(view)}
+    known = {weight.name: weight for weight, absent in by_names(view) if not absent or weight.codes.name in wrong}
     found = known | {weight.name: weight for weight in _unmarked(view, other, known)}
     if not apart:
         return {name: weight for name, weight in found.items() if not alike(weight.codes, other)}
@@ -127,9 +134,35 @@ def by_names(view: CheckpointView) -> Iterator[tuple[PackedWeight, str]]:
 
 def is_left_out(weight: str, settings: Mapping[str, Any]) -> bool:
     """Return whether a configuration lists a weight's module, what it is in, or the end of either, as not packed."""
-    lists = (settings[key] for key in SKIPPED if isinstance(settings.get(key), list))
-    globs = [str(one).removeprefix("re:").replace(".*", "*").rstrip("$") for listed in lists for one in listed]
-    return is_named(f".{weight.removesuffix('.weight')}.", [f"*.{glob}.*" for glob in globs])
+    globs = [one.removeprefix("re:").replace(".*", "*").rstrip("$") for one in listed(settings)]
+    named = is_named(f".{weight.removesuffix('.weight')}.", [f"*.{glob}.*" for glob in globs])
+    return named or skips(settings)(weight)
+
+
+def skips(settings: Mapping[str, Any]) -> Callable[[str], bool]:
+    """Return what says of a weight whether a loader takes its module for a plain one.
+
+    transformers lists what a name begins with, up to a dot, or ends with; compressed-tensors whole names, or `re:`.
+    """
+    ends, whole = listed(settings, OF_TRANSFORMERS), listed(settings, *BY_NAME)
+    parts = [rf"(?:{one})(?:(?<=\.)|(?=\.|$))" for one in ends if not SLOW.search(one)]
+    parts += [one.removeprefix("re:") for one in whole if one.startswith("re:") and not SLOW.search(one)]
+    try:
+        begins = re.compile("|".join(f"(?:{part})" for part in parts) or "(?!)")
+    except re.error:  # a loader refuses it, too
+        return lambda _weight: False
+
+    def is_skipped(weight: str) -> bool:
+        module = weight.removesuffix(".weight")
+        return module.endswith(ends) or module in whole or begins.match(module) is not None
+
+    return is_skipped
+
+
+def listed(settings: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
+    """Return the modules that a configuration lists as not packed."""
+    lists = (settings[key] for key in keys or SKIPPED if isinstance(settings.get(key), list))
+    return tuple(str(one) for each in lists for one in each)
 
 
 def stores_fp8(settings: Mapping[str, Any]) -> bool:
@@ -143,10 +176,17 @@ def stores_fp8(settings: Mapping[str, Any]) -> bool:
     return said and str(settings.get("fmt", "e4m3")).lower() == "e4m3"
 
 
-def schemes(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return how compressed-tensors packs the weights of each group."""
+def packs_all(settings: Mapping[str, Any]) -> bool:
+    """Return whether a loader packs every linear layer that no list names."""
+    groups = settings.get("config_groups") or {}
+    linear = isinstance(groups, dict) and all(one == {**one, "targets": ["Linear"]} for one in groups.values())
+    return linear and settings.get("quant_method") in PACK_ALL and not settings.keys() & {"dynamic", "extra_config"}
+
+
+def schemes(settings: Mapping[str, Any], of: str = "weights") -> list[Mapping[str, Any]]:
+    """Return how compressed-tensors packs the weights of each group, or what goes into them."""
     groups = settings.get("config_groups")
-    found = [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
+    found = [one.get(of) for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
     return [one for one in found if isinstance(one, dict)]
 
 
@@ -171,10 +211,13 @@ def _unmarked(view: CheckpointView, other: CheckpointView, known: Mapping[str, P
 
 
 def settings_of(view: CheckpointView) -> Mapping[str, Any]:
-    """Return what config.json says of quantisation, MLX's own key over transformers'; nothing where it is silent."""
+    """Return what config.json says of quantisation, MLX's own key over transformers', else AutoGPTQ's own file."""
     config = config_beside(view) or {}
-    both = (config.get(SETTINGS), config.get("quantization"))
-    return {key: value for one in both if isinstance(one, dict) for key, value in one.items()}
+    parts = (config.get(key) for key in ("compression_config", SETTINGS, "quantization"))
+    said = {key: value for one in parts if isinstance(one, dict) for key, value in one.items()}
+    may_be_gptq = not said and any(name.endswith(".qweight") for name in view.tensors)
+    of_gptq = json_beside(view, OF_GPTQ, MAX_CONFIG) if may_be_gptq else None
+    return {"quant_method": "gptq", **of_gptq} if of_gptq else said
 
 
 def unlike_keys(source: CheckpointView, candidate: CheckpointView) -> dict[str, str]:

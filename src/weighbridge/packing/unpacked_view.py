@@ -12,6 +12,7 @@ from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
+from weighbridge.packing.unloadable import unloadable
 from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.checkpoints import is_named
 from weighbridge.views.checkpoint import CheckpointView
@@ -29,6 +30,7 @@ class UnpackedWeight:
     rule: Rule | Blocks | None = None
     contradicts: bool = False  # codes and scales cannot belong together
     turned: bool = False  # shown with the last two dimensions exchanged, as a source's that is stored so
+    unloadable: str = ""  # why no loader unpacks it
     keys: str = ""  # with their values: those by which the other side's codes, stored alike, may be read otherwise
 
 
@@ -96,21 +98,22 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     """Return the view with packed weights in place of tensors that the other side does not store or read alike."""
     gguf = view.format == "gguf"
     apart = {} if gguf else unlike_keys(*((view, other) if source else (other, view)))
-    found = {} if gguf else recognised(view, other, apart=bool(apart))
+    settings = {} if gguf else settings_of(view)
+    wrong = unloadable(view, settings) if other.tensors and not (source or gguf) else {}
+    found = {} if gguf else recognised(view, other, apart=bool(apart), wrong=wrong)
     packed = dict(_blocks(view, other)) if source and gguf else {}
     if not (found or packed):
         return view
-    settings = settings_of(view) if found else {}
     for name, weight in found.items():
         stored = tuple(one.name for one in weight.members.values())
         keys = apart if alike(weight.codes, other) else {}
         reads = weight.packing.reads if weight.packing else ()
-        said, why = weight.summary(settings), ", ".join(keys.values())
-        one = UnpackedWeight(packed=said, codes=weight.codes, stored=stored, keys=why)
+        said, why, lost = weight.summary(settings), ", ".join(keys.values()), wrong.get(weight.codes.name, "")
+        one = UnpackedWeight(packed=said, codes=weight.codes, stored=stored, keys=why, unloadable=lost)
         try:
-            known = all(is_named(key, reads) for key in keys)
+            known = not lost and all(is_named(key, reads) for key in keys)
             rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes)) if known else None
-            why = ", and no quantization_config says how" if rule is None and reads and not settings else ""
+            why = ", and no quantization_config says how" if rule is None and reads and not (settings or lost) else ""
             turned = source and rule is not None and rule.turned
             packed[name] = replace(one, packed=one.packed + why, rule=rule, turned=turned)
         except ContradictionError as problem:

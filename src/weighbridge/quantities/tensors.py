@@ -222,6 +222,7 @@ class TensorPair:
     group_spread: Annotated[float | None, Doc(SPREAD, unit="standard errors")] = later(None)
     scale_factor: Annotated[float | None, Doc(FACTOR)] = later(None)
     channels_unlike: Annotated[int | None, Doc(UNLIKE)] = later(None)
+    unloadable: Annotated[str, Doc("why no loader unpacks the candidate's weight, whatever its values")] = later("")
 
 
 class Role(enum.StrEnum):

@@ -52,6 +52,7 @@ IN_WORDS = {
     "adapter": "not as merged",
     "unmade": "not made as meant",
     "file-type": "of another file type",
+    "unloadable": "that no loader unpacks",
 }
 
 

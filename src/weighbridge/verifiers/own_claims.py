@@ -1,8 +1,7 @@
 """own_claims: what a checkpoint says of its files, packed weights and layers, and what in it contradicts that."""
 
-import math
 import re
-import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,9 +10,9 @@ from weighbridge.comparison import adapters
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, replace
 from weighbridge.model_config.model_keys import of_config, of_gguf
 from weighbridge.packing.implausible_scales import implausible_scales, scales_of_blocks
-from weighbridge.packing.packed_weights import FP8, INPUT_SCALES, PackedWeight, by_names, is_left_out, settings_of
-from weighbridge.packing.packing_rules import ContradictionError, reads, rule_of
-from weighbridge.packing.unpacking import floats
+from weighbridge.packing.packed_weights import by_names, is_left_out, listed, marked, packs_all, settings_of
+from weighbridge.packing.packing_rules import ContradictionError, rule_of
+from weighbridge.packing.unloadable import unloadable
 from weighbridge.quantities.checkpoints import OwnClaim
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
@@ -25,8 +24,7 @@ LAYER = re.compile(r"((?:\d+\.)?(?:(?!\d+\.)[^.]+\.)*(?:[^.]*_)?(?:layers?|block
 SENSES = re.compile(r"(?<![^._])(?:vision|visual|image|video|audio|speech|vit)")  # beside a model of text
 AGAIN = re.compile(r".*(?:hidden_groups|loops?|cycles|repeats|recurrence|num_blocks)")  # of layers that are run
 PARTIAL = re.compile(r".*\.lora_")  # an adapter may be one of few layers
-OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
-SCALE = ".weight_scale"
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 ALONE = "bound without weighbridge-00002-of-00002.safetensors"
 MOST, SHOWN, MANY = 10_000, 3, 64  # layers, those that are named, and sizes that a configuration has of one kind
 EMBEDDING = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings)\.weight")
@@ -72,18 +70,33 @@ def _files(view: CheckpointView) -> Iterator[OwnClaim]:
 def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
     found = list(by_names(view))
     settings = settings_of(view) if found else {}
-    scale = _scale_in(found, settings)
     scales = implausible_scales(view, (weight for weight, absent in found if not absent))
+    unloaded = unloadable(view, settings)
     for weight, absent in found:
-        named = weight.packing.name.split(" or ") if weight.packing and settings.get("format") not in OTHERWISE else ()
-        lacks = absent and settings.get("quant_method") in named and not is_left_out(weight.name, settings)
-        wrong = f"there is no {absent.replace(SCALE, scale)}" if lacks else scales.get(weight.codes.name, "")
-        wrong = wrong or _input_scale(view, weight, settings)
+        wrong = scales.get(weight.codes.name, "")
         try:
             _ = absent or rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
         except ContradictionError as problem:
             wrong = str(problem)
+        wrong = unloaded.get(weight.codes.name, wrong)
         yield OwnClaim(name=weight.codes.name, about="packing", says=weight.summary(settings), wrong=wrong)
+
+
+def _plain(view: CheckpointView) -> Iterator[OwnClaim]:
+    """Yield of each plain matrix like which others are packed, by a method that packs all, whether a list names it."""
+    packed = {weight.name: NUMBER.sub("*", weight.name) for weight in marked(view)}
+    settings = settings_of(view) if packed else {}
+    like = Counter(packed.values()) if packs_all(settings) else {}
+    alone = [one for name, one in view.tensors.items() if NUMBER.sub("*", name) in like and name not in packed]
+    stated = of_config(config_beside(view) or {}, CONFIG).get("block_count") if alone else None
+    count = stated.value if stated and isinstance(stated.value, int) else MOST
+    for one in (one for one in alone if one.dtype in PLAIN and len(one.shape) == 2):
+        name, inside = one.name, LAYER.fullmatch(one.name.removesuffix(".weight"))
+        behind = f".{inside[2]}.{inside[3]}" if inside else name  # whatever a library calls the whole
+        further = inside is not None and int(inside[2]) >= count  # it predicts further tokens
+        meant = further or is_left_out(name, settings) or any(each.endswith(behind) for each in listed(settings))
+        wrong = "" if meant else f"it is plain, {like[NUMBER.sub('*', name)]} like it are packed, and no list names it"
+        yield OwnClaim(name=name, about="packing", says=f"{settings['quant_method']} packs all", wrong=wrong)
 
 
 def _codeless(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -96,27 +109,6 @@ def _codeless(view: CheckpointView) -> Iterator[OwnClaim]:
 def _blocks(view: CheckpointView) -> Iterator[OwnClaim]:
     for name, wrong in scales_of_blocks(view).items():
         yield OwnClaim(name=name, about="packing", says="Q8_0", wrong=wrong)
-
-
-def _input_scale(view: CheckpointView, weight: PackedWeight, settings: Fields) -> str:
-    """Return what is wrong with the scale of what goes into a weight of FP8, which a static scheme has for each."""
-    static = settings.get("activation_scheme") == "static" and not is_left_out(weight.name, settings)
-    known = weight.packing.may if weight.packing and weight.codes.dtype in FP8 and static else ()
-    if INPUT_SCALES[0] not in known:
-        return ""
-    given = next((weight.members[one] for one in INPUT_SCALES if one in weight.members), None)
-    if given is None:
-        return f"activation_scheme is static, and there is no {weight.name.removesuffix('.weight')}{INPUT_SCALES[0]}"
-    values = floats(view.read(given.name, 0, given.nbytes), given.dtype) if reads(given) else ()
-    odd = [float(one) for one in values if not 0 < one < math.inf]  # also NaN
-    return f"{given.name} is {odd[0]:.4g}, which no quantiser writes" if odd else ""
-
-
-def _scale_in(found: Iterable[tuple[PackedWeight, str]], settings: Fields) -> str:
-    """Return what most scales of FP8 are called here; where there is none, what its configuration has them called."""
-    known = [weight.packing for weight, absent in found if not absent and weight.codes.dtype in FP8]
-    named = [one.mark for one in known if one and one.codes == ".weight"]
-    return statistics.mode([*named, f"{SCALE}_inv" if settings.get("weight_block_size") else SCALE])
 
 
 def _layers(view: CheckpointView) -> Iterator[OwnClaim]:
@@ -286,7 +278,7 @@ def _first(found: Sequence[object]) -> str:
     return ", ".join([*map(str, found[:SHOWN]), *["…"] * (len(found) > SHOWN)])
 
 
-OTHERS = (_codeless, _blocks, _layers, _shapes, _outside, _adapter)  # claims than of files and packed weights
+OTHERS = (_plain, _codeless, _blocks, _layers, _shapes, _outside, _adapter)  # claims than of files and packed weights
 
 
 def extent(views: Views, _options: Fields) -> int:

@@ -22,9 +22,10 @@ from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.model_config.model_description import describe_model
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
+from weighbridge.packing.packing_rules import reads
 from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, both_unpacked, packed_parts, packed_weight
-from weighbridge.packing.unpacking import Rule
+from weighbridge.packing.unpacking import Rule, floats
 from weighbridge.quantities.tensors import OWN_KEYS, PADDED, TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
@@ -36,6 +37,9 @@ Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the ca
 
 QUANTITY = "tensor_values"
 KEYS = "packing-keys"  # what gives elements whose codes and scales are the source's, byte for byte
+OF_CACHE = (".k_scale", ".v_scale")
+ZERO_BIAS = "a bias of zeros beside a packed weight, which adds nothing"
+CACHE_SCALE = "a scale of the cache of keys and values, which no source has: it was not compared"
 ABSENT: dict[str, Any] = {  # of a tensor whose content was not compared
     **dict.fromkeys(("differing_bytes", "first_difference", "relative_rmse", "max_error", "max_ulps", "lost_share")),
     **dict.fromkeys(("same_values", "identical_to", "generated_error", "other", "overflowed")),
@@ -169,9 +173,20 @@ class _Pair:
         found["nonzero"] = not self.contents or bytewise.any_nonzero(view, name)
         if here and not found["nonzero"] and name.endswith("bias"):
             found["drop_rule"] = found["drop_rule"] or plan.zero_biases
+        found["left_out"] = found["left_out"] or ("" if here or not self.contents else self._by_a_packer(name))
         view.forget(name)
         no_rule = plan.untried if name in plan.without_rule else ""
         return TensorPair(name=place, elements=tensor.elements, no_rule=no_rule, **found)
+
+    def _by_a_packer(self, name: str) -> str:
+        """Return why a packer adds a tensor that no source has and that changes no weight; "" where none does so."""
+        view, tensor = self.candidate, self.candidate.tensor(name)
+        if name.endswith(".bias") and packed_weight(view, f"{name.removesuffix('bias')}weight") is not None:
+            return "" if bytewise.any_nonzero(view, name) else ZERO_BIAS
+        if not (isinstance(view, UnpackedView) and name.endswith(OF_CACHE) and reads(tensor)):
+            return ""
+        values = floats(view.read(name, 0, tensor.nbytes), tensor.dtype)
+        return CACHE_SCALE if ((values > 0) & (values < math.inf)).all() else ""
 
     def _moved(self, name: str) -> str:
         """Return the key of the candidate's header that has a learned number; "" where none has, or another one."""
@@ -185,7 +200,9 @@ class _Pair:
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
         new = packed_weight(self.candidate, pairing.candidate)
-        if new is not None and new.keys:
+        if new is not None and new.unloadable:
+            row = replace(self._by_name(pairing), unloadable=new.unloadable)
+        elif new is not None and new.keys:
             row = self._by_own_keys(unpacked_view.as_stored(pairing, new), packed)
         elif new is not None and new.contradicts:
             row = self._by_name(pairing)

@@ -243,7 +243,7 @@ def columns_of(pair: TensorPair, columns: Sequence[str]) -> dict[str, Json]:
     return {name: plain(getattr(pair, name)) for name in columns}
 
 
-PACKED = ("packed", "packing", "codes", "distance", "factor", "groups", "outputs", "channels", "rescaled")
+PACKED = ("packed", "packing", "codes", "distance", "factor", "groups", "outputs", "channels", "rescaled", "unloadable")
 
 
 def explanation(pair: TensorPair, code: str, name: str, elements: int) -> Fields:

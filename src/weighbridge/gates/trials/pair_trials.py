@@ -278,6 +278,7 @@ SCALED_OTHERWISE = _scaled(lambda every: math.floor(0.1 * every) + 1, 0.0)
 APART = {"max_ulps": lambda pair: 1 + (pair.transform == EXPONENTIAL)}
 ONE_CHANGED = _exact_but(lambda every: every - 1, **NO_ERROR, **APART)
 ERROR_BEYOND = _at_bounds_but(relative_rmse=lambda pair: math.nextafter(BOUND[pair.candidate_dtype], math.inf))
+UNLOADABLE = _in_codes(lambda _: 0, 0.0, compared=False, unloadable="there is no scale")
 FAR = _in_codes(lambda every: every or None, 0.1, math.nextafter(0.75, 1), rescaled=False)
 
 # Figures stand here as numbers of their own: those of the judge may be wrong.
@@ -297,6 +298,7 @@ OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
     breaks("rescaled", "rescaled", _scaled(lambda _: 0, None), NOT_PACKED),
     breaks("channels off", "channels", _scaled(lambda _: 0, math.nextafter(0.05, 1)), NOT_PACKED),
     breaks("scaled codes that are not the nearest", "codes", SCALED_OTHERWISE, NOT_PACKED),
+    breaks("without its scales", "unloadable", UNLOADABLE, NOT_PACKED),
     breaks("left as it was", "unmade", _as_it_was, "no matrix is meant to become another dtype"),
     Mutation("nothing packed", "unmade", _nothing_packed),
     breaks("another file type", "file-type", _otherwise_stated, "no file type is meant"),

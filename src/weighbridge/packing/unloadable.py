@@ -1,0 +1,60 @@
+"""Say of packed weights why no loader unpacks them as they are stored: what config.json says of them, or does not."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from weighbridge.packing.packed_weights import FP8, INPUT_SCALES, PackedWeight, by_names, is_left_out, schemes, skips
+from weighbridge.packing.packing_rules import reads
+from weighbridge.packing.unpacking import floats
+from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside
+
+OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
+SCALE = ".weight_scale"
+OWN_LOADERS = ("quanto",)  # of packings whose weights lie here with a map of their own
+ELSEWHERE = ("quant_config.json", "hf_quant_config.json")  # AutoAWQ's and ModelOpt's own, which are not read
+
+
+def unloadable(view: CheckpointView, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return why no loader unpacks a weight, by the names of codes."""
+    found = tuple(by_names(view))
+    unsaid = bool(found) and not settings and "model_type" in (config_beside(view) or {})
+    unsaid = unsaid and not any(map(view.folder.is_visible, ELSEWHERE))
+    scale, is_skipped, wrong = _scale_in(found, settings), skips(settings), dict[str, str]()
+    for weight, absent in found:
+        packing, says = weight.packing, ""
+        named = packing.name.split(" or ") if packing and settings.get("format") not in OTHERWISE else ()
+        if absent and settings.get("quant_method") in named and not is_left_out(weight.name, settings):
+            says = f"there is no {absent.replace(SCALE, scale)}"
+        elif unsaid and packing and packing.reads and packing.name not in OWN_LOADERS and not absent:
+            says = f"{CONFIG} has no quantization_config"
+        elif is_skipped(weight.name) and not absent:
+            says = "quantization_config lists its module as one that is not packed"
+        says = says or _input_scale(view, weight, settings)
+        wrong |= {weight.codes.name: says} if says else {}
+    return wrong
+
+
+def _input_scale(view: CheckpointView, weight: PackedWeight, settings: Mapping[str, Any]) -> str:
+    """Return what is wrong with the scale of what goes into a weight of FP8, which a static scheme has for each."""
+    each = [one.get("dynamic") for one in schemes(settings, "input_activations")]
+    static = settings.get("activation_scheme") == "static" or (each and all(one is False for one in each))
+    known = weight.packing.may if weight.packing and weight.codes.dtype in FP8 and static else ()
+    if INPUT_SCALES[0] not in known or is_left_out(weight.name, settings):
+        return ""
+    given = next((weight.members[one] for one in INPUT_SCALES if one in weight.members), None)
+    if given is None:
+        return (
+            f"its inputs have a static scheme, and no {weight.name.removesuffix('.weight')}{INPUT_SCALES[0]} is there"
+        )
+    values = floats(view.read(given.name, 0, given.nbytes), given.dtype) if reads(given) else ()
+    odd = [float(one) for one in values if not 0 < one < math.inf]  # also NaN
+    return f"{given.name} is {odd[0]:.4g}, which no quantiser writes" if odd else ""
+
+
+def _scale_in(found: Iterable[tuple[PackedWeight, str]], settings: Mapping[str, Any]) -> str:
+    """Return what most scales of FP8 are called here; where there is none, what its configuration has them called."""
+    known = [weight.packing for weight, absent in found if not absent and weight.codes.dtype in FP8]
+    named = [one.mark for one in known if one and one.codes == ".weight"]
+    return statistics.mode([*named, f"{SCALE}_inv" if settings.get("weight_block_size") else SCALE])

@@ -1,0 +1,58 @@
+"""What a configuration lists as not packed is taken from the names as its loader takes it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import pytest
+
+from weighbridge.packing.packed_weights import skips
+
+MODULES = [
+    *("lm_head", "model.layers.1.mlp.gate", "model.layers.1.mlp.gate_proj", "model.layers.11.mlp.gate_proj"),
+    *("model.layers.1.self_attn.o_proj", "visual.blocks.1.fc1", "fc1", "model.layers.1.mlp.experts.0.w1"),
+]
+LISTED = [
+    *("lm_head", "gate", "mlp.gate", "model.layers.1", "model.layers.1.", "layers.1", "fc1", "visual", "proj"),
+    *(r"model\.layers\.(1|2)\.", "model.layers.*gate", "model.lay", "o_proj|fc1", ".*", "nothing"),
+]
+
+
+def test_lists_of_transformers_are_taken_as_it_takes_them() -> None:
+    rule = pytest.importorskip("transformers.quantizers.quantizers_utils").should_convert_module
+    for module, listed in itertools.product(MODULES, LISTED):
+        left = skips({"modules_to_not_convert": ["other", listed]})(f"{module}.weight")
+        assert left is not rule(module, ["other", listed]), (module, listed)
+
+
+@pytest.mark.parametrize(
+    ("listed", "left"),
+    [
+        ("model.layers.1.mlp.gate", True),
+        ("mlp.gate", False),
+        ("model.layers.1", False),
+        ("re:.*mlp.gate$", True),
+        ("re:.*gate_proj", False),
+        ("re:mlp.*", False),
+        ("re:(", False),
+        ("Linear", False),
+        (7, False),
+    ],
+)
+def test_lists_of_compressed_tensors_name_whole_modules_or_patterns(listed: Any, left: bool) -> None:
+    assert skips({"ignore": [listed]})("model.layers.1.mlp.gate.weight") is left
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a|a)*b", ".*a.*a.*a.*a.*a.*b", "a" * 10_000 + "*" * 9])
+def test_a_pattern_that_takes_long_is_not_tried(pattern: str) -> None:
+    began = time.monotonic()
+    settings = {"ignore": [f"re:{pattern}"], "modules_to_not_convert": [pattern]}
+    assert not skips(settings)("a" * 200)
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("listed", [None, "lm_head", {"lm_head": 1}, []])
+def test_what_is_no_list_lists_nothing(listed: Any) -> None:
+    assert not skips({"modules_to_not_convert": listed, "ignore": listed})("lm_head.weight")
