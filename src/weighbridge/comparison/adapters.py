@@ -4,7 +4,6 @@ s, A and B are read as PEFT writes them, those of embeddings and DoRA's magnitud
 whole stands in the place of the base's. What has another algebra has no rule.
 """
 
-import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -17,14 +16,12 @@ from weighbridge.core import SubjectError, np
 from weighbridge.core.frozen import dataclass, fields, replace
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.views.checkpoint import CheckpointView, json_beside
+from weighbridge.views.module_patterns import is_quick
 
 CONFIG, MAX_CONFIG = "adapter_config.json", 4 << 20
 OUTER = "base_model.model."
 LINEAR, EMBEDDED = (".lora_A.weight", ".lora_B.weight"), (".lora_embedding_A", ".lora_embedding_B")
 MAGNITUDE, WRAPPED = ".lora_magnitude_vector", ".base_layer."
-# Patterns that no name takes long to match: no group repeats, and few characters or choices do.
-SIMPLE = re.compile(r"(?:(?:\\[.dw]|[\w^$|.-]|\[[\w-]+\])[*+?]?|\(|\)(?![*+?])){1,200}")
-REPEATED, CHOICES = 2, 12
 NO_RULE = ("use_qalora", "use_bdlora", "lora_bias", "layer_replication", "target_parameters", "trainable_token_indices")
 ROUNDINGS = 3  # of the update before it is added: the product, the scale, the cast
 NORM_ROUNDINGS = 4  # of DoRA's weight: the sum, its norm, the quotient of magnitude and norm, the product
@@ -108,16 +105,9 @@ def of_module(config: Mapping[str, Any], patterns: str, key: str, module: str) -
     """Return what a configuration says of a module, by the end of its name as PEFT does; None by a pattern unread."""
     given = config.get(patterns)
     rows = given if isinstance(given, dict) else {}
-    if not all(map(_simple, rows)):
+    if not all(map(is_quick, rows)):
         return None
     return next((one for name, one in rows.items() if re.fullmatch(rf"(.*\.)?({name})", module)), config.get(key))
-
-
-def _simple(pattern: str) -> bool:
-    few = len(re.findall(r"[*+?]", pattern)) <= REPEATED and pattern.count("|") <= CHOICES
-    with contextlib.suppress(re.error):
-        return few and SIMPLE.fullmatch(pattern) is not None and re.compile(pattern) is not None
-    return False
 
 
 def update_of(source: CheckpointView, pairing: Pairing) -> Update | None:

@@ -10,6 +10,7 @@ from weighbridge.core import dataclass, table
 from weighbridge.formats.tensor import Tensor, short
 from weighbridge.quantities.checkpoints import beside_codes, is_named
 from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, config_beside, json_beside
+from weighbridge.views.module_patterns import is_quick
 
 INPUT_SCALES = ".input_scale", ".activation_scale", ".input_activation_scale"
 FP8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
@@ -21,7 +22,6 @@ WORDS = ("I32", "U32", "I16", "U8", "I64")
 SETTINGS = "quantization_config"
 OF_GPTQ = "quantize_config.json"  # where AutoGPTQ writes its own
 PACK_ALL = ("fp8", "fbgemm_fp8", "awq", "gptq", "compressed-tensors")  # methods
-SLOW = re.compile(r"\)[*+{]|[*+{](?:[^*+{]*[*+{]){4}")  # of patterns, those that may take long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +145,13 @@ def skips(settings: Mapping[str, Any]) -> Callable[[str], bool]:
     transformers lists what a name begins with, up to a dot, or ends with; compressed-tensors whole names, or `re:`.
     """
     ends, whole = listed(settings, OF_TRANSFORMERS), listed(settings, *BY_NAME)
-    parts = [rf"(?:{one})(?:(?<=\.)|(?=\.|$))" for one in ends if not SLOW.search(one)]
-    parts += [one.removeprefix("re:") for one in whole if one.startswith("re:") and not SLOW.search(one)]
-    try:
-        begins = re.compile("|".join(f"(?:{part})" for part in parts) or "(?!)")
-    except re.error:  # a loader refuses it, too
-        return lambda _weight: False
+    parts = [rf"(?:{one})(?:(?<=\.)|(?=\.|$))" for one in filter(is_quick, ends)]
+    parts += filter(is_quick, (one.removeprefix("re:") for one in whole if one.startswith("re:")))
+    begins = [re.compile(part) for part in parts]
 
     def is_skipped(weight: str) -> bool:
         module = weight.removesuffix(".weight")
-        return module.endswith(ends) or module in whole or begins.match(module) is not None
+        return module.endswith(ends) or module in whole or any(one.match(module) for one in begins)
 
     return is_skipped
 
