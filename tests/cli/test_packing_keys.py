@@ -79,9 +79,6 @@ UNREAD: dict[str, tuple[str, dict[str, Any] | None, str]] = {
     "modules that are left alone": ("gptq-4", {"dynamic": {"-:.*down.*": {}}}, "dynamic.-:.*down.* unsaid -> {}"),
     "int8": ("bitsandbytes-nf4", {"load_in_8bit": True}, "load_in_8bit unsaid -> true"),
     "a packing without a rule": ("mlx-q3", {"group_size": 32}, "group_size 64 -> 32"),
-    "no keys": ("gptq-4", None, "gptq or awq, and no quantization_config says how"),
-    "no keys of compressed-tensors": ("compressed-tensors-pack4", None, "quantization_config on one side alone"),
-    "no keys of FP8": ("transformers-fp8-blocks", None, "quantization_config on one side alone"),
 }  # fmt: skip
 
 
@@ -93,6 +90,14 @@ def test_equal_codes_under_keys_that_no_rule_reads_are_blocked_by_the_keys(cli: 
     assert " not compared: packed by " in ended.lines[1]
     assert printed in ended.lines[1]
     assert ended.lines[1].endswith(": no rule")
+
+
+@pytest.mark.parametrize("name", ["gptq-4", "compressed-tensors-pack4", "transformers-fp8-blocks"])
+def test_equal_codes_that_lost_their_configuration_are_what_no_loader_unpacks(
+    cli: Cli, tmp_path: Path, name: str
+) -> None:
+    ended = cli("compare", *copy(tmp_path, name, None))
+    assert (ended.code, "no loader unpacks it: config.json has no quantization_config" in ended.lines[1]) == (1, True)
 
 
 @pytest.mark.parametrize(
