@@ -210,28 +210,47 @@ def test_a_kind_without_a_card_is_reported_where_it_would_be_explained(cli: Cli,
 
 RAISES = f"""{KIND}import dataclasses
 def judge(_evidence, _limits):
-    raise ValueError("boom")
+    raise AN_ERROR
 KIND = dataclasses.replace(KIND, name="acme", judge=judge)
 """
+RAISED = {
+    "acmepack12": ('ValueError("boom")', "ValueError: boom"),
+    "acmepack15": ("SystemExit(0)", "SystemExit: 0"),  # which ended the tool, with 0
+}
 CARD = (ROOT / "gates" / "byte-identity.yaml").read_text("utf-8").replace("kind: byte-identity", "kind: acme")
 
 
+@pytest.mark.parametrize("package", RAISED)
 def test_a_judge_that_raises_is_the_fault_of_its_package_and_ends_no_other_check(
-    cli: Cli, install: Callable[..., None], workplace: Path, tmp_path: Path
+    cli: Cli, install: Callable[..., None], workplace: Path, package: str
 ) -> None:
-    install("acmepack12", "gates", "acme = acmepack12:KIND", RAISES)
-    (tmp_path / "acme.yaml").write_text(CARD, encoding="utf-8")
+    error, said = RAISED[package]
+    install(package, "gates", f"acme = {package}:KIND", RAISES.replace("AN_ERROR", error))
+    (workplace / "acme.yaml").write_text(CARD, encoding="utf-8")
     ended = cli("selftest", "acme", "dtype-preservation")
-    assert "wrong   acme: its code runs (acmepack12 2.1 (digest " in ended.out
-    assert (ended.code, "        ValueError: boom" in ended.lines) == (1, True)
+    assert f"wrong   acme: its code runs ({package} 2.1 (digest " in ended.out
+    assert (ended.code, f"        {said}" in ended.lines) == (1, True)
     assert re.search(r"^[1-9]\d+ of \d+ hold, 1 wrong, 0 not tried$", ended.lines[-1])
     two = CONTRACT.replace("{a: {", "{b: {kind: checkpoint}, a: {").replace("candidate: a", "candidate: a, source: b")
     (workplace / "c.yaml").write_text(two, encoding="utf-8")
     model = ROOT / "tests" / "cli" / "adapter_by_peft" / "base.safetensors"
     shutil.copy(model, workplace / "b.safetensors")
     ended = cli("verify", "c.yaml", "--subject", f"a={model}", "--subject", "b=b.safetensors")
-    printed = "the judge broke; this is a fault of acmepack12, which brings the kind acme"
+    printed = f"the judge broke; this is a fault of {package}, which brings the kind acme"
     assert (ended.code, printed in ended.out) == (4, True), ended
+
+
+def test_a_verb_that_code_of_others_ends_without_an_error_is_no_success(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from weighbridge.cli import schema
+
+    def left(**_given: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(schema.command, "callback", left)
+    ended = cli("schema")
+    assert (ended.code, ended.err.startswith("plugin-broken code of another package called sys.exit")) == (4, True)
 
 
 def test_what_is_wrong_with_a_card_is_said_with_its_file(

@@ -15,7 +15,7 @@ from weighbridge.clauses.mutations import bounding, nudged
 from weighbridge.contract import strict_yaml
 from weighbridge.core import ContractError, PluginError, SubjectError, SubjectKind, WeighbridgeError, data_path, model
 from weighbridge.core.canonical import build
-from weighbridge.core.errors import show_traceback
+from weighbridge.core.errors import FAULTS, show_traceback
 from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import LimitsError, nearest, plain, read
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, used, what_is
@@ -74,7 +74,7 @@ def _of_card(cls: type[C], path: Path, check: Callable[[C], Iterator[Check]]) ->
         yield from check(read_card(cls, path))
     except ContractError as error:
         yield Check(name=f"{path.stem}: its card can be used", wrong=tuple(str(error).splitlines()))
-    except Exception as error:  # noqa: BLE001 -- whatever somebody's judge or verifier raises
+    except FAULTS as error:  # whatever somebody's judge or verifier raises
         show_traceback(error)
         brought = [one.of for what in ("kind", "verifier") for one in used(what, (path.stem,))]
         name = f"{path.stem}: its code runs{''.join(f' ({of})' for of in brought)}"

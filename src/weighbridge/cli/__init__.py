@@ -63,6 +63,11 @@ class Verbs(click.Group):
         except BrokenPipeError:
             leave_unread()
             return None
+        except SystemExit as left:  # verbs of the tool leave by an ExitCode
+            if left.code or isinstance(left.code, ExitCode) or ctx.invoked_subcommand not in VERBS:
+                raise
+            what = "code of another package called sys.exit"
+            raise PluginError("plugin-broken", what, remedy="run again without it") from None
 
 
 @click.command(

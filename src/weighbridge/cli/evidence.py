@@ -108,7 +108,7 @@ def verify_bundle(
     asked = {one.state for name, one in found.items() if name not in QUESTIONS}
     passed = exit_code(("", one) for one in findings) is ExitCode.PASSED and answers.coverage.state is State.HOLDS
     other = State.BROKEN in asked or (require_pass and not passed)
-    sys.exit(answers.exit_code or (1 if other else 3 if State.CANNOT_SAY in asked else 0))
+    sys.exit(answers.exit_code or ExitCode(1 if other else 3 if State.CANNOT_SAY in asked else 0))
 
 
 def _checkpoint(path: Path, was: Collection[str]) -> statement.SubjectFiles:

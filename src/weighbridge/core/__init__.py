@@ -16,6 +16,7 @@ from weighbridge.core.canonical import (
 )
 from weighbridge.core.data import data_path, table
 from weighbridge.core.errors import (
+    FAULTS,
     AmendmentError,
     BundleError,
     ContractError,

@@ -4,6 +4,9 @@ import sys
 
 from weighbridge.core.printable import printable
 
+# What code of others may raise: its sys.exit(0) must not end this process as a pass.
+FAULTS = Exception, SystemExit, GeneratorExit
+
 
 def show_traceback(error: BaseException | None) -> None:
     """Print the traceback of an error to stderr, where the person asked for it by --debug."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.errors import PluginError
+from weighbridge.core.errors import FAULTS, PluginError
 from weighbridge.core.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def what_is(entry: EntryPoint) -> str:
     group = entry.group.removeprefix(PREFIX)
     try:
         found = type(entry.load())
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever importing somebody's code raises
+    except FAULTS as error:  # whatever importing somebody's code raises
         what = f"cannot be imported: {type(error).__name__}: {error}"
         _refuse(entry, group.removesuffix("s"), "plugin-broken", what)
     forms = {form.of: what for what, form in FORMS.items() if form.group == group}
@@ -201,7 +201,7 @@ def _origin(module: str) -> Path | None:
 
     try:
         spec = importlib.util.find_spec(module)
-    except Exception:  # noqa: BLE001 -- it imports the packages around the module
+    except FAULTS:  # it imports the packages around the module
         return None
     return Path(spec.origin) if spec is not None and spec.origin is not None and spec.has_location else None
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dumps, loads, model, plugins, show_traceback
+from weighbridge.core.errors import FAULTS
 from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
@@ -205,7 +206,7 @@ class EvaluationSession:
             for key, (verifier, bound) in group.items():
                 with contextlib.suppress(SubjectError):  # reported when its own turn comes
                     jobs[key] = MeasurementJob(verifier, tuple(map(self.view, bound)))
-            with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
+            with contextlib.suppress(*FAULTS), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
                 self.prefetched |= dict(zip(jobs, batch(list(jobs.values()), given, self.execution), strict=True))
             self.prefetching |= dict.fromkeys(group, (time.monotonic() - began) / len(group))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.contract.resolved import check_limits, contract_to_json, digests
 from weighbridge.core import BundleError, Json, UsageError, WeighbridgeError, dumps, loads, model, nearest, plain
-from weighbridge.core.errors import PluginError, SubjectError
+from weighbridge.core.errors import FAULTS, PluginError, SubjectError
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.local_files import is_file, is_folder
 from weighbridge.core.plugins import changed, here
@@ -178,7 +178,7 @@ def rederivation(bundle: Bundle) -> Answer:
         return Answer(CANNOT_SAY, says, (f"judge it with weighbridge {bundle.statement.tool.version}",))
     try:
         again = rejudge(bundle)
-    except Exception as problem:  # noqa: BLE001 -- crafted measurements may break a judge in any way; none may pass
+    except FAULTS as problem:  # crafted measurements may break a judge in any way; none may pass
         if brought:
             return not_here
         what = problem.what if isinstance(problem, WeighbridgeError) else "its measurements break a judge"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dataclass, quoted, replace, table
+from weighbridge.core import FAULTS, PluginError, SubjectError, WeighbridgeError, dataclass, quoted, replace, table
 from weighbridge.core.plugins import Brought, OnDemand
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
@@ -114,7 +114,7 @@ def _read_brought(form: "Format", file: ReadableFile) -> Reading:
         return replace(form.read(file), format=form.name)
     except WeighbridgeError:
         raise
-    except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
+    except FAULTS as error:  # somebody else's code may raise anything
         what = f"the reader of {form.name} checkpoints raised {type(error).__name__}: {error}"
         raise SubjectError("reader-raised", what, where=file.name, remedy="tell whoever wrote that reader") from None
 

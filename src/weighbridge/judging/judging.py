@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, blocked
 from weighbridge.clauses.mutations import of_limits
 from weighbridge.core import GateDecl, Measured, Measurement, Outcome, Trial, TrialResult, Verdict, model, read, replace
-from weighbridge.core.errors import show_traceback
+from weighbridge.core.errors import FAULTS, show_traceback
 from weighbridge.core.plugins import used
 from weighbridge.gates import KINDS
 from weighbridge.judging import requests
@@ -146,7 +146,7 @@ def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
     """Return what a kind comes to; where its judge breaks, an ERROR."""
     try:
         return kind.judge(evidence, limits)
-    except Exception as error:  # noqa: BLE001 -- a fault of who brings the judge; its text is never sealed
+    except FAULTS as error:  # a fault of who brings the judge; its text is never sealed
         show_traceback(error)
         whose = {"kind": kind.name, "package": brought[0].package} if (brought := used("kind", (kind.name,))) else {}
         return Verdict(outcome=Outcome.ERROR, code="judge-raised", figures=whose)
@@ -177,7 +177,7 @@ def _cut(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) 
     whole = evidence, limits, verdict
     try:
         cut, within = kind.cut({name: _few_rows(item) for name, item in evidence.items()}, limits)
-    except Exception:  # noqa: BLE001 -- a cut that breaks costs time only: the whole is tried instead
+    except FAULTS:  # a cut that breaks costs time only: the whole is tried instead
         return whole
     if all(cut[name] is item for name, item in evidence.items()):
         return whole
@@ -203,7 +203,7 @@ def _try(kind: Kind[Any], mutation: Mutation[Any], evidence: Evidence, limits: o
     for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1], *([elsewhere] if elsewhere else []))):
         try:
             broken = mutation(evidence, limits, places)
-        except Exception as error:  # noqa: BLE001 -- one that breaks itself on what passed has shown nothing
+        except FAULTS as error:  # one that breaks itself on what passed has shown nothing
             show_traceback(error)
             return survived
         if isinstance(broken, str):

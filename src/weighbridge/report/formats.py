@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from weighbridge.core import PluginError, dataclass
+from weighbridge.core import FAULTS, PluginError, dataclass
 from weighbridge.core.plugins import Brought
 from weighbridge.report.rows import Report
 
@@ -46,7 +46,7 @@ def data_of(form: str, report: Report) -> bytes:
 
     try:
         data = BROUGHT[form].write(contracts(report))
-    except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
+    except FAULTS as error:  # somebody else's code may raise anything
         why = f"raised {type(error).__name__}: {error}"
     else:
         if isinstance(data, bytes):

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeAlias
 from uuid import uuid4
 
 from weighbridge.core import EngineError, Fields, Json, Origin, SubjectError, UsageError, __version__, dataclass, field
+from weighbridge.core.errors import FAULTS
 from weighbridge.formats.tensor import Tensor
 from weighbridge.scheduling.threads import Job, JobSpec, Progress
 from weighbridge.storage.readable import ReadableFile
@@ -79,7 +80,7 @@ class Task:
             return WorkerAnswer(at=at, worker=worker, row=_prepared(self).row(place))
         except SubjectError as error:
             return WorkerAnswer(at=at, worker=worker, problem=(error.code, error.what, error.where, error.remedy))
-        except Exception:  # noqa: BLE001 -- a fault goes to who asked, not to the engine, which would try it again
+        except FAULTS:  # a fault goes to who asked, not to the engine, which would try it again
             return WorkerAnswer(at=at, worker=worker, fault=traceback.format_exc())
 
 

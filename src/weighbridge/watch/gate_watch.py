@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from weighbridge.clauses.kind import Kind, Tripwire
-from weighbridge.core import Fields, Offence, Outcome, dataclass, field, loads, model, read
+from weighbridge.core import FAULTS, Fields, Offence, Outcome, dataclass, field, loads, model, read
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import EvaluationSession
 from weighbridge.figures.waiting import silence
@@ -72,7 +72,7 @@ class GateWatch:
                     verifier = VERIFIERS[item.quantity, tuple(one.looked_at_as for one in mine)]
                     views = tuple(view if self._is_watched(one) else self._other(one) for one in mine)
                     known[key] = verifier.measure(views, loads(item.options))
-                except Exception:  # noqa: BLE001 -- whatever it is, the whole judge says it by its code
+                except FAULTS:  # whatever it is, the whole judge says it by its code
                     known[key] = None
             if isinstance(known[key], model.Measurement):
                 evidence[name] = known[key]
@@ -99,7 +99,7 @@ class GateWatch:
             return False
         try:
             self.broken = self.tripwire.row(step, numbers, events)
-        except Exception as problem:  # noqa: BLE001 -- a fault of ours never ends the run, nor the watch
+        except FAULTS as problem:  # a fault of ours never ends the run, nor the watch
             self.raised, self.tripwire = f"{self.gate.id}: its judge of rows raised {type(problem).__name__}", None
         return self.broken is not None
 

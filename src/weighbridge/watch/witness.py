@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import WeighbridgeError, __version__, dataclass, dumps, field, git, singular
+from weighbridge.core import FAULTS, WeighbridgeError, __version__, dataclass, dumps, field, git, singular
 from weighbridge.evidence.disk import disk_error, write_new
 from weighbridge.evidence.redact import host_pseudonym, own_key, redactor_here
 from weighbridge.quantities import book_lines as of
@@ -199,7 +199,7 @@ class Witness:
         found = None
         try:
             found = self.judges.look(now)
-        except Exception as problem:  # noqa: BLE001 -- training goes on whatever a judge does
+        except FAULTS as problem:  # training goes on whatever a judge does
             self._once("judging", f"broke: {type(problem).__name__}; judged again at the end", str(problem))
         for why in self.judges.notes:
             self._once("a log:", why)

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from weighbridge.core import SubjectError, WeighbridgeError, exists, is_file, is_folder
+from weighbridge.core import FAULTS, SubjectError, WeighbridgeError, exists, is_file, is_folder
 from weighbridge.core.plugins import Brought
 from weighbridge.run_logs.formats import console, trackio_database
 from weighbridge.run_logs.formats.csv_log import read_csv
@@ -132,7 +132,7 @@ def _read_brought(read: Read, path: Path, digests: dict[str, str]) -> Log:
         log = read(path, digests)
     except WeighbridgeError:
         raise
-    except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
+    except FAULTS as error:  # somebody else's code may raise anything
         what = f"the reader of {path.suffix} logs raised {type(error).__name__}: {error}"
         raise SubjectError("reader-raised", what, where=str(path), remedy=TELL) from None
     if type(log) is not Log or path.name not in digests:
