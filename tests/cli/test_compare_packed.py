@@ -225,6 +225,33 @@ def test_the_settings_of_gptq_are_read_where_autogptq_wrote_them(cli: Cli, tmp_p
     assert cli("compare", unpacked("awq-gemm"), elsewhere).code == 3  # nobody reads that file
 
 
+ANOTHER: dict[str, tuple[str, dict[str, Any], str]] = {  # of a packing, what its configuration then says
+    "gptq as fp8": ("gptq-4", {"quant_method": "fp8"}, "says fp8, and it is stored as by gptq or awq"),
+    "fp8 as gptq": ("transformers-fp8-blocks", {"quant_method": "gptq"}, "says gptq, and it is stored as by fp8"),
+    "nf4 as fp8": ("bitsandbytes-nf4", {"quant_method": "fp8"}, "says fp8, and it is stored as by bitsandbytes"),
+    "scaled": ("compressed-tensors-fp8-channel", {"quant_method": "awq"}, "says awq, and it is stored as by scaled"),
+    "nf4 as int8": ("bitsandbytes-nf4", {"load_in_4bit": False}, "says load_in_4bit: false"),
+    "int8 as nf4": ("bitsandbytes-int8", {"load_in_8bit": False}, "says load_in_8bit: false"),
+    "skipped": (
+        "bitsandbytes-nf4",
+        {"llm_int8_skip_modules": ["up_proj"]},
+        "lists its module as one that is not packed",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ANOTHER)
+def test_a_configuration_of_another_method_fails_the_import_and_its_inspection(
+    cli: Cli, tmp_path: Path, what: str
+) -> None:
+    name, changed, said = ANOTHER[what]
+    folder = kept(tmp_path / "packed", name, lambda _tensors, config: config.update(changed))
+    ended = cli("compare", unpacked(name), folder)
+    assert (ended.code, f"no loader unpacks it: quantization_config {said}" in ended.out) == (1, True), ended.out
+    inspected = cli("inspect", folder, "--strict")
+    assert (inspected.code, f"quantization_config {said}" in inspected.out) == (1, True)
+
+
 def test_what_one_weight_lacks_is_said_as_by_inspect(cli: Cli, tmp_path: Path) -> None:
     def no_scale(tensors: dict[str, Any], _config: dict[str, Any]) -> None:
         del tensors[f"{STEM}.weight_scale_inv"]

@@ -249,6 +249,7 @@ IMPORTS: Mapping[str, tuple[Callable[[Path], Asked], str]] = {
     "F32": (of_gguf(kind=0), "lossless"),
     "F16": (of_gguf(dtype="F16", kind=1), "rounded:F16"),
     "Q8_0": (of_gguf(dtype="Q8_0", kind=7), "requant:Q8_0"),
+    "Q4_0, the head too": (of_gguf(dtype="Q4_0", kind=2), "at-most:quantised:Q4_0"),
     "Q4_K_M": (to_blocks, "quantised:Q4_K_M"),
     "GPTQ": (packed("gptq-4"), "packed+rounded:F16"),
     "AWQ": (packed("awq-gemm"), "packed+rounded:F16"),

@@ -203,6 +203,7 @@ def test_a_plug_in_is_found_says_what_it_lacks_and_judges_once_it_lacks_nothing(
     assert "wrong   my-rule: every word is written" in tried.stdout.splitlines()
     assert "my-rule: name-taken this folder is there already" in run(*command, "new", "plugin", "my-rule").stderr
     assert "name-taken" in run(*command, "new", "plugin", "loss-spike").stderr
+    assert "Python has a package weighbridge already" in run(*command, "new", "plugin", "weighbridge").stderr
     card = next(iter(PLUGIN.values()))
     (tmp_path / "site" / "my_rule" / "my-rule.yaml").write_text(card.replace("ends-well", "my-rule"))
     for name, text in PLUGIN.items():

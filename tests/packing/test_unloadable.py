@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from weighbridge.packing.packed_weights import skips
+from weighbridge.packing.unloadable import unloadable
+from weighbridge.views.checkpoint import open_checkpoint
 
 MODULES = [
     *("lm_head", "model.layers.1.mlp.gate", "model.layers.1.mlp.gate_proj", "model.layers.11.mlp.gate_proj"),
@@ -56,3 +62,22 @@ def test_a_pattern_that_takes_long_is_not_tried(pattern: str) -> None:
 @pytest.mark.parametrize("listed", [None, "lm_head", {"lm_head": 1}, []])
 def test_what_is_no_list_lists_nothing(listed: Any) -> None:
     assert not skips({"modules_to_not_convert": listed, "ignore": listed})("lm_head.weight")
+
+
+@pytest.mark.parametrize(("layers", "lost", "said"), [(4, 1, True), (4, 0, False), (4, 4, False), (3, 1, False)])
+def test_zero_points_that_all_but_one_weight_have_are_missed(
+    tmp_path: Path, layers: int, lost: int, said: bool
+) -> None:
+    tensors: dict[str, Any] = {}
+    for at in range(layers):
+        stem = f"model.layers.{at}.mlp.up_proj"
+        parts = {"qweight": np.ones((8, 64), "<i4"), "scales": np.ones((1, 64), "<f2")}
+        parts |= {"qzeros": np.ones((1, 8), "<i4")} if at >= lost else {}
+        tensors |= {f"{stem}.{name}": one for name, one in parts.items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    settings = {"quant_method": "gptq", "bits": 4, "group_size": 64}
+    config = {"model_type": "llama", "quantization_config": settings}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = unloadable(open_checkpoint(str(tmp_path)), settings)
+    missed = "there is no model.layers.0.mlp.up_proj.qzeros"
+    assert found == ({"model.layers.0.mlp.up_proj.qweight": missed} if said else {})

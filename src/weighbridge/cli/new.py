@@ -1,5 +1,6 @@
 """`weighbridge new`: write the files of a gate kind or a verifier into a checkout; tests fail until they are filled."""
 
+import importlib.util
 import keyword
 import os
 import re
@@ -50,8 +51,10 @@ def kind(name: str) -> None:
 def plugin(name: str) -> None:
     """Write the folder NAME (in kebab-case): a package that brings the rule NAME, with its card and entry point."""
     module, root = _module(name), data_path("templates").parent
-    if Path(name).exists() or name in KINDS:  # a plug-in that was written here and installed is both
-        what = "this folder is there already" if Path(name).exists() else "there is a kind of that name already"
+    here = Path(name).exists()  # a plug-in that was written here and installed is all three
+    if here or name in KINDS or importlib.util.find_spec(module):
+        other = "there is a kind of that name already" if name in KINDS else f"Python has a package {module} already"
+        what = "this folder is there already" if here else other
         raise UsageError("name-taken", what, where=name, remedy="take another name")
     words = {"new-kind": name, "new_kind": module}
     files = {"pyproject.toml": "plugin.toml", f"{module}/rule.py": "rule.py", f"{module}/{name}.yaml": "rule.yaml"}

@@ -33,7 +33,7 @@ from weighbridge.views import checkpoint
 
 Opened: TypeAlias = checkpoint.CheckpointView | None
 GATE, CONFIGURATION = "compare", "compare-configuration"
-FILE_TYPE = "general.file_type"
+FILE_TYPE, HEAD = "general.file_type", "output.weight"
 TENSORS = KIND.needs["pairs"].quantity
 NOT_COMPARED = "not compared"
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
@@ -287,7 +287,9 @@ def _stated(made: checkpoint.CheckpointView, of: checkpoint.CheckpointView) -> t
     mixture = next((name for name, one in RECIPES.items() if one.number == number), "")
     if not mixture:
         return ("lossless", states) if isinstance(number, int) else ("", "")
-    alone = {one.dtype for one in made.tensors.values()} - floats == {mixture}
+    alone, head = {one.dtype for one in made.tensors.values()} - floats == {mixture}, made.tensors.get(HEAD)
+    if alone and head is not None and mixture not in block_types.types_of(mixture, HEAD, head.shape[-1]):
+        return f"at-most:quantised:{mixture}", states  # all of one type, as llama-quantize's --pure makes it
     return f"{'requant' if alone and mixture in UNWEIGHTED else 'quantised'}:{mixture}", states
 
 

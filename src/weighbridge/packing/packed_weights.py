@@ -14,8 +14,9 @@ from weighbridge.views.module_patterns import is_quick
 
 INPUT_SCALES = ".input_scale", ".activation_scale", ".input_activation_scale"
 FP8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
-OF_TRANSFORMERS, BY_NAME = "modules_to_not_convert", ("ignored_layers", "ignore")  # keys that list modules
-SKIPPED = (OF_TRANSFORMERS, *BY_NAME, "exclude_modules")
+# Keys that list modules.
+OF_TRANSFORMERS, BY_NAME = ("modules_to_not_convert", "llm_int8_skip_modules"), ("ignored_layers", "ignore")
+SKIPPED = (*OF_TRANSFORMERS, *BY_NAME, "exclude_modules")
 OF_WEIGHTS = re.compile(r"(?!(?:.*[._])?(?:input|output|act)).*scale")  # endings
 BYTES = ("U8", "I8", *FP8)
 WORDS = ("I32", "U32", "I16", "U8", "I64")
@@ -144,7 +145,7 @@ def skips(settings: Mapping[str, Any]) -> Callable[[str], bool]:
 
     transformers lists what a name begins with, up to a dot, or ends with; compressed-tensors whole names, or `re:`.
     """
-    ends, whole = listed(settings, OF_TRANSFORMERS), listed(settings, *BY_NAME)
+    ends, whole = listed(settings, *OF_TRANSFORMERS), listed(settings, *BY_NAME)
     parts = [rf"(?:{one})(?:(?<=\.)|(?=\.|$))" for one in filter(is_quick, ends)]
     parts += filter(is_quick, (one.removeprefix("re:") for one in whole if one.startswith("re:")))
     begins = [re.compile(part) for part in parts]

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +14,15 @@ from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside
 OTHERWISE = ("marlin-24",)  # formats of compressed-tensors whose scales have another name
 SCALE = ".weight_scale"
 OWN_LOADERS = ("quanto",)  # of packings whose weights lie here with a map of their own
+# Methods that no weight stored by another one loads as, and endings that a loader needs where others have them.
+METHODS = ("gptq", "awq", "bitsandbytes", "mxfp4", "fp8")
+NEEDED = (
+    ".qzeros",
+    ".weight_zero_point",
+    ".weight.quant_map",
+    *(f".weight.quant_state.bitsandbytes__{of}4" for of in ("nf", "fp")),
+)
+OF_BITSANDBYTES = {".weight.absmax": "load_in_4bit", ".SCB": "load_in_8bit"}
 ELSEWHERE = ("quant_config.json", "hf_quant_config.json")  # AutoAWQ's and ModelOpt's own, which are not read
 
 
@@ -22,6 +32,7 @@ def unloadable(view: CheckpointView, settings: Mapping[str, Any]) -> dict[str, s
     unsaid = bool(found) and not settings and "model_type" in (config_beside(view) or {})
     unsaid = unsaid and not any(map(view.folder.is_visible, ELSEWHERE))
     scale, is_skipped, wrong = _scale_in(found, settings), skips(settings), dict[str, str]()
+    of_all = _of_all(found)
     for weight, absent in found:
         packing, says = weight.packing, ""
         named = packing.name.split(" or ") if packing and settings.get("format") not in OTHERWISE else ()
@@ -31,9 +42,34 @@ def unloadable(view: CheckpointView, settings: Mapping[str, Any]) -> dict[str, s
             says = f"{CONFIG} has no quantization_config"
         elif is_skipped(weight.name) and not absent:
             says = "quantization_config lists its module as one that is not packed"
+        elif packing and not absent:
+            lost = next((one for one in of_all.get(packing.mark, ()) if one not in weight.members), "")
+            says = (
+                f"there is no {weight.name.removesuffix('.weight')}{lost}" if lost else _other_method(weight, settings)
+            )
         says = says or _input_scale(view, weight, settings)
         wrong |= {weight.codes.name: says} if says else {}
     return wrong
+
+
+def _of_all(found: Iterable[tuple[PackedWeight, str]]) -> dict[str, list[str]]:
+    """Return the endings that all weights of a packing have, or all but one of four and more, by its mark."""
+    each = [(one.packing.mark, one.members) for one, absent in found if one.packing and not absent]
+    many = Counter(mark for mark, _ in each)
+    have = Counter((mark, end) for mark, members in each for end in NEEDED if end in members)
+    return {mark: [end for end in NEEDED if have[mark, end] >= max(count - 1, 3)] for mark, count in many.items()}
+
+
+def _other_method(weight: PackedWeight, settings: Mapping[str, Any]) -> str:
+    """Return what a configuration says that a weight is packed by, where that is another method than it is."""
+    packing, said = weight.packing, settings.get("quant_method")
+    if packing is None or said not in METHODS:
+        return ""
+    key = OF_BITSANDBYTES.get(packing.mark, "") if said in packing.name else ""
+    if settings.get(key) is False:
+        return f"quantization_config says {key}: false"
+    alike = said in packing.name.split(" or ") or (packing.name == "scaled" and said == "fp8")
+    return "" if alike else f"quantization_config says {said}, and it is stored as by {packing.name}"
 
 
 def _input_scale(view: CheckpointView, weight: PackedWeight, settings: Mapping[str, Any]) -> str:
