@@ -42,6 +42,8 @@ HEALTHY: Mapping[str, tuple[str, Sequence[float]]] = {
     "repeated-rows": ("repeated_rows_share", [0, 1, 0, 0, 0, 0]),
     "degenerate-batch": ("top_token_share", [0.05, 0.06, 0.05, 0.04, 0.07, 0.05]),
     "held-out-rows": ("evaluation_rows_trained", [0, 0.01, 0, 0, 0, 0]),
+    "padded-targets": ("padding_targets_share", [0, 0.9, 0, 0, 0.4, 0]),  # texts that end alike by chance
+    "row-passes": ("row_passes", [1, 1, 1, 1.5, 2, 16]),
     "training-mode": ("evaluating_modules", [0] * 6),
     "context-use": ("past_change", [0.0, 0.0, 0.02, 0.03, 0.1, 2.0]),  # blocks that begin as zeros
     "evaluation-mode": ("training_evaluations", [0] * 6),
@@ -79,6 +81,8 @@ FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and
     "repeated-rows": ("same-rows", [4] * 6, 3),
     "degenerate-batch": ("one-token", [1.0] * 6, 1),
     "held-out-rows": ("trained-on", [0, 0, 0.1, 0.2, 0.5, 1], 3),
+    "padded-targets": ("learned", [0.5] * 6, 3),
+    "row-passes": ("over-and-over", [1, 2, 3, 41, 42, 100], 4),
     "training-mode": ("evaluating", [0, 0, 0, 0, 30, 30], 5),
     "context-use": ("no-context", [0.0] * 6, 3),
     "evaluation-mode": ("as-trained", [0, 0, 0, 2, 0, 2], 4),

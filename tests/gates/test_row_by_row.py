@@ -159,7 +159,7 @@ def test_drawn_logs_fail_at_the_same_sample_either_way(name: str) -> None:
 
 def test_every_rule_whose_breach_no_later_row_mends_has_a_form_that_goes_row_by_row() -> None:
     whole = {"beyond-chance", "ends-at-best", "learning-progress", "clip-share", "share-within", "steady-rate"}
-    whole |= {"logits-sanity"}
+    whole |= {"logits-sanity", "spent-schedule"}
     whole |= {"stopped-beyond-noise", "stops-in-time", "summary-bound", "validation-parting", "wall-time-budget"}
     whole |= {"peak-share"}
     rules = {name for name, kind in KINDS.items() if kind.figure and SAMPLES in kind.needs}

@@ -28,10 +28,16 @@ def judged(
     name: str, values: Sequence[float], *, judged_as: str = "loss", other: Sequence[float] = (), **limits: Any
 ) -> Verdict:
     """Return the verdict of a rule over one column of a run whose vocabulary is 64."""
+    kind = KINDS[name]
+    evidence = evidence_of(values, judged_as, other)
+    return kind.judge({need: evidence[need] for need in kind.needs}, read(kind.limits, limits))
+
+
+def evidence_of(values: Sequence[float], judged_as: str, other: Sequence[float] = ()) -> dict[str, Measurement]:
     rows = Rows("column", (column(judged_as),))
     facts = Rows("name", (Fact(name="vocab", value=64, basis=Basis.REPORTED, contradicted_by=()),))
     series = {"samples": (judged_as, values), "other": ("loss", other)}
-    evidence = {
+    return {
         need: Measurement(
             quantity="step_series", value=Series(tuple(range(len(given))), tuple(given)), by="test", at=at, examined=1,
             total=1,
@@ -41,8 +47,6 @@ def judged(
         "columns": Measurement(quantity="step_columns", value=rows, by="test", examined=1, total=1),
         "facts": Measurement(quantity="facts", value=facts, by="test", examined=1, total=1),
     }  # fmt: skip
-    kind = KINDS[name]
-    return kind.judge({need: evidence[need] for need in kind.needs}, read(kind.limits, limits))
 
 
 @pytest.mark.parametrize("name", ["first-loss", "beyond-chance", "diverging", "loss-spike"])
@@ -113,6 +117,34 @@ def test_a_learning_rate_on_its_schedule_passes_and_on_another_fails(name: str) 
             warmup_steps=10,
         )  # fmt: skip
         assert (verdict.outcome is Outcome.PASS) == (other == name)
+
+
+@pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
+def test_a_schedule_that_is_stepped_twice_is_through_too_early(name: str) -> None:
+    once = schedule(name)
+    assert judged("spent-schedule", once, judged_as="lr").outcome is Outcome.PASS
+    twice = [max(rate, 3e-5) for rate in (*once[::2], *[once[-1]] * 50)]
+    assert judged("spent-schedule", twice, judged_as="lr").code == ("pass" if name == "constant" else "spent")
+
+
+def test_a_rate_that_is_held_and_falls_at_the_end_or_is_set_down_in_steps_is_not_spent() -> None:
+    for healthy in ([3e-4] * 80 + [3e-4 - 1e-5 * at for at in range(20)], [3e-4] * 40 + [3e-5] * 60):
+        assert judged("spent-schedule", healthy, judged_as="lr").outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(("kind", "column", "values", "limits", "beyond"), [
+    ("series-bound", "loss", [1.0, 5.0, 9.0, 5.0, 1.0], {"at_most": 4.0}, [1, 2, 3]),
+    ("series-bound", "loss", [1.0, 5.0, 9.0, 5.0, 1.0], {"at_most": 4.0, "steps": [2, 4]}, [2, 3]),
+    ("series-bound", "loss", [1.0, 5.0, 9.0, 5.0, 1.0], {"at_most": 1.5, "relative_to": "previous"}, []),
+    ("gradient-jump", "grad_norm", [*[1.0, 1.1] * 15, 11.0, 30.0, 1.0], {"min_samples": 2}, [30, 31]),
+    ("idle-rate", "lr", [0.1, *[0.0] * 22], {}, [20, 21, 22]),
+])  # fmt: skip
+def test_a_kind_tells_which_samples_are_beyond_its_bound_by_themselves(
+    kind: str, column: str, values: Sequence[float], limits: dict[str, Any], beyond: list[int]
+) -> None:
+    given = read(KINDS[kind].limits, limits)
+    evidence = {need: evidence_of(values, column)[need] for need in KINDS[kind].needed(limits)}
+    assert [step for step, broken in KINDS[kind].by_sample(evidence, given) if broken] == beyond
 
 
 def test_an_evaluation_that_rises_is_found_only_while_the_loss_falls() -> None:

@@ -27,7 +27,10 @@ class Masked(torch.nn.Module):  # type: ignore[misc,name-defined]
         return self.layer(input_ids.float().mean(1, keepdim=True))
 
 
-def shares(path: Path, evaluate: Callable[[Any, int], object], steps: int = 3, **options: Any) -> list[float | None]:
+def shares(
+    path: Path, evaluate: Callable[[Any, int], object], steps: int = 3, *,
+    of: str = "evaluation_rows_trained", rows: Any = ROWS, **options: Any,
+) -> list[float | None]:  # fmt: skip
     """Train on two rows a step, evaluate before each, and return the column."""
     model = Masked()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
@@ -37,13 +40,13 @@ def shares(path: Path, evaluate: Callable[[Any, int], object], steps: int = 3, *
             with torch.no_grad():
                 evaluate(model, step)
             model.train()
-            at = 2 * step % len(ROWS)
-            loss = model(ROWS[at : at + 2]).sum()
+            at = 2 * step % len(rows)
+            loss = model(rows[at : at + 2]).sum()
             loss.backward()
             optimizer.step()
             rec.step(loss.detach())
-    rows = [json.loads(line) for line in (path / "run" / "steps.jsonl").read_text().splitlines()]
-    return [row.get("evaluation_rows_trained") for row in rows]
+    logged = [json.loads(line) for line in (path / "run" / "steps.jsonl").read_text().splitlines()]
+    return [row.get(of) for row in logged]
 
 
 def test_rows_that_are_batches_are_none_that_were_trained_on(tmp_path: Path) -> None:
@@ -143,3 +146,23 @@ def test_rows_that_are_wide_or_not_in_a_row_are_read_the_same(monkeypatch: pytes
     assert read(wide.to(memory_format=torch.channels_last)) == read(wide)
     assert read(ROWS.t().contiguous().t()) == read(ROWS)
     assert len(read(wide.bfloat16())) == 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "passes"),
+    [
+        (ROWS, [1, 1, 1, 1, 5 / 4, 6 / 4, 7 / 4, 2]),
+        (ROWS[:2], [1, 2, 3, 4, 5, 6, 7, 8]),
+        (ROWS.float(), [None] * 8),  # pictures are trained on for hundreds of passes
+        (ROWS.byte(), [None] * 8),
+    ],
+)
+def test_how_often_a_row_of_tokens_was_trained_on_is_counted(tmp_path: Path, rows: Any, passes: list[Any]) -> None:
+    assert shares(tmp_path, lambda model, step: None, steps=8, of="row_passes", rows=rows) == passes
+
+
+def test_rows_of_a_device_that_were_looked_at_seldom_count_no_more_passes_than_were_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "REMEMBERED", 2)
+    assert shares(tmp_path, lambda model, step: None, steps=8, of="row_passes") == [1] * 8

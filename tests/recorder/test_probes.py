@@ -462,3 +462,39 @@ class OfLambda(nn.Module):  # type: ignore[misc,name-defined]
 def test_of_a_model_with_a_function_over_its_own_parts_there_is_no_copy_to_evaluate(tmp_path: Path) -> None:
     rows = train(tmp_path / "a", OfLambda(), batches(4), language_loss)
     assert not [name for row in rows for name in row if name in COLUMNS]
+
+
+def half_padded(*, masked: bool, ignored: bool, rows: int = 4) -> dict[str, Any]:
+    """Make a batch whose second half is padding, with or without a mask, learnt or not."""
+    ids = tokens(rows, length=32).clamp(min=1)
+    ids[:, 16:] = 0
+    mask = (torch.arange(32) < 16).long().expand(rows, 32)
+    batch = {"input_ids": ids, "labels": torch.where(mask == 1, ids, -100) if ignored else ids}
+    return {**batch, "attention_mask": mask} if masked else batch
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(("ignored", "share"), [(True, 0), (False, 16 / 31)])
+def test_padding_that_the_loss_counts_is_a_share_of_the_targets(
+    tmp_path: Path, masked: bool, ignored: bool, share: float
+) -> None:
+    batch = half_padded(masked=masked, ignored=ignored)
+    rows = train(tmp_path / "a", hugging("llama"), [batch] * 3, hugging_loss)
+    assert column(rows, "padding_targets_share") == pytest.approx([share] * 3)
+
+
+def test_packed_rows_one_row_and_rows_that_end_in_one_token_hold_no_padding(tmp_path: Path) -> None:
+    ended = tokens(4, length=32)
+    ended[:, -1] = 0
+    of_one = half_padded(masked=False, ignored=False, rows=1)
+    for name, batch in {"packed": tokens(4, length=32), "ended": ended, "one": of_one["input_ids"]}.items():
+        given = {"input_ids": batch, "labels": batch}
+        rows = train(tmp_path / name, hugging("llama"), [given] * 3, hugging_loss)
+        assert column(rows, "padding_targets_share") == [0] * 3, name
+
+
+def test_padding_of_a_masked_model_and_of_labels_beside_the_tokens_is_seen_by_what_is_learnt(tmp_path: Path) -> None:
+    batch = half_padded(masked=True, ignored=False)
+    assert train(tmp_path / "a", hugging("bert"), [batch] * 3, hugging_loss)[0]["padding_targets_share"] > 0.4
+    other = {**batch, "labels": tokens(4, seed=1, length=32).clamp(min=1)}  # labels of other tokens are none of it
+    assert train(tmp_path / "b", hugging("bert"), [other] * 3, hugging_loss)[0]["padding_targets_share"] == 0

@@ -195,10 +195,24 @@ def test_gates_that_lack_columns_are_one_block_that_names_them_all(cli: Cli) -> 
 def test_gates_that_are_not_meant_for_a_run_are_reported_by_cause(cli: Cli) -> None:
     printed = cli("verify", "builtin:training-run", "--subject", f"run={RUN}").lines
     unmeant = [line for line in printed if line.startswith("NOT_APPLICABLE ")]
-    assert unmeant[0].startswith("NOT_APPLICABLE 30 gates: GATE-RUN-STEPS, GATE-RUN-SCALE, ")
-    assert unmeant[0].endswith(", +27 more (the run has no requested_steps, loss_gradient_scale, own_loss, +26 more)")
-    assert "(too few numbers: loss needs 300, grad_norm needs 100, val_loss needs 5, +1 more)" in unmeant[1]
+    assert unmeant[0].startswith("NOT_APPLICABLE 32 gates: GATE-RUN-STEPS, GATE-RUN-SCALE, ")
+    assert unmeant[0].endswith(", +29 more (the run has no requested_steps, loss_gradient_scale, own_loss, +27 more)")
+    assert "(too few numbers: loss needs 300, grad_norm needs 100, val_loss needs 5, +3 more)" in unmeant[1]
     assert (len(unmeant), len(printed) < 40) == (3, True)  # the third is of the table
+
+
+def test_a_fail_of_several_samples_says_the_first_and_how_many_beside_the_worst(cli: Cli, workplace: Path) -> None:
+    losses = [1.0, 2.0, 5.0, 9.0, 6.0, 1.5]
+    log = "".join(f'{{"step":{step},"loss":{loss}}}\n' for step, loss in enumerate(losses))
+    (workplace / "log.jsonl").write_text(log)
+    gate = "{id: G-LOSS, title: The loss is small, kind: series-bound, subjects: {run: run}, with: {at_most: LIMIT}}"
+    head = "weighbridge: contract/v0\nid: small\nversion: 1.0.0\ntitle: The loss is small\nowner: me\n"
+    for limit, said in (("4", ["    so first at step 2, and at 3 of 6 samples"]), ("8", [])):
+        text = f"{head}subjects: {{run: {{kind: run}}}}\ngates:\n  - {gate.replace('LIMIT', limit)}\n"
+        (workplace / "small.yaml").write_text(text)
+        printed = cli("verify", "small.yaml", "--subject", "run=log.jsonl", "--no-evidence").lines
+        assert any("the worst of 6 samples is 9 at step 3" in line for line in printed)
+        assert [line for line in printed if line.startswith("    so first")] == said
 
 
 def test_a_table_of_80_columns_stands_last_and_names_failures_first(cli: Cli, workplace: Path) -> None:

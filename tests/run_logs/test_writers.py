@@ -140,7 +140,7 @@ def test_a_run_holds_what_the_loop_computed_and_is_blocked_for_want_of_probes_al
     assert outcomes(found)["BLOCKED"] == {"GATE-RUN-003"}
     (probes,) = [one for one in found.findings if one.verdict.outcome is Outcome.BLOCKED]
     assert probes.verdict.code == "no-probe"
-    passed = ("001", "002", "004", "STEPS", "LEARNED", "STAYED", "JUMP", "GROWTH", "IDLE", "RATE", "SKIPS")
+    passed = ("001", "002", "004", "STEPS", "LEARNED", "STAYED", "JUMP", "GROWTH", "IDLE", "RATE", "SPENT", "SKIPS")
     assert outcomes(found)["PASS"] == {f"GATE-RUN-{name}" for name in passed}
     assert not outcomes(found)["FAIL"] | outcomes(found)["ERROR"]
 

@@ -70,6 +70,22 @@ def test_what_a_condition_asks_for_is_contradicted_by_a_name_of_which_it_is_a_sl
     assert fact.contradicted_by == ((f"a name so near it, {near}",) if near else ())
 
 
+@pytest.mark.parametrize(("names", "found"), [
+    (("h.0.w", "h.1.w", "h.1.b", "wte"), {1: True, 2: True, 3: False}),
+    (("w", "b"), {1: None, 3: None}),  # names that number no layer tell of none
+    ((), {1: None}),
+])  # fmt: skip
+def test_how_many_layers_were_looked_at_is_a_fact_where_names_number_them(
+    tmp_path: Path, names: tuple[str, ...], found: dict[int, bool | None]
+) -> None:
+    (tmp_path / "steps.jsonl").write_text("".join(f'{{"step":{n},"loss":{9 - n}}}\n' for n in range(9)))
+    rows = [f'{{"step":{step},"name":"{name}","grad":1.0}}\n' for step in (0, 1) for name in names]
+    (tmp_path / "layers.jsonl").write_text("".join(rows))
+    view = open_run(tmp_path)
+    for count, there in found.items():
+        assert [fact.value for fact in _there(view, f"has:layers:{count}", ())] == ([] if there is None else [there])
+
+
 def test_the_published_figures_are_found_again() -> None:
     view = open_run(RUNS / "report.json")
     wall = view.column("wall_ms")

@@ -92,8 +92,9 @@ class Kind(Generic[L]):
     that limits and measure name, and `columns` the columns. `figure` is what a rule bounds. `recordable` are the roles
     of a model that a trace may fill, `optional_roles` those that a gate may do without. `families` have examples for
     their codes, in `gates/families/`. With `of_ranks` it judges a folder of ranks as a whole, where others judge each
-    rank. `final` are the codes that no later row mends; `tripwire` begins, by what was measured of the first rows,
-    limits and measure, the judge that finds them row by row.
+    rank. `final` are the codes that no later row mends; `by_sample` says of each sample whether it is beyond the bound
+    by itself; `tripwire` begins, by what was measured of the first rows, limits and measure, the judge that finds them
+    row by row.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Kind(Generic[L]):
     families: tuple[str, ...] = ()
     of_ranks: bool = False
     final: tuple[str, ...] = ()
+    by_sample: Callable[[Evidence, L], Sequence[tuple[int, bool]]] = field(default=lambda _evidence, _limits: ())
     tripwire: Callable[[Evidence, L, Any], Tripwire | None] | None = None
 
     def needed(self, limits: Fields) -> Mapping[str, Need]:

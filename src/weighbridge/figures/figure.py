@@ -28,6 +28,7 @@ class Figure:
     compute: Callable[..., FigureValue]  # of the inputs in their order, and the limits of the gate for its options
     samples: Callable[[Any, Any], int]  # of a series that it stands on
     running: Callable[[Any], Push] | None = None  # the same sample by sample, where no later sample mends it
+    each: Callable[[Any], Push] | None = None  # what one sample comes to, where the figure is the most of all
 
     def __call__(self, *inputs: Any) -> FigureValue:
         """Return the figure of these inputs and limits."""
@@ -36,13 +37,15 @@ class Figure:
 
 def figure(
     formula: str, *, unit: str = "", source: str = "", running: Callable[[Any], Push] | None = None,
+    each: Callable[[Any], Push] | None = None, most: Callable[[float, float], float] = max,
     samples: Callable[[Any, Any], int] = lambda series, _limits: len(series.value),
 ) -> Callable[[Callable[..., FigureValue]], Figure]:  # fmt: skip
     """Return the decorator that makes a function a figure of its name."""
 
     def named(compute: Callable[..., FigureValue]) -> Figure:
-        more: Any = {"unit": unit, "formula": formula, "source": source, "samples": samples, "running": running}
-        return Figure(name=compute.__name__.replace("_", " "), compute=compute, **more)
+        so_far = running or (most_of(each, most) if each else None)
+        more: Any = {"unit": unit, "formula": formula, "source": source, "samples": samples, "each": each}
+        return Figure(running=so_far, name=compute.__name__.replace("_", " "), compute=compute, **more)
 
     return named
 

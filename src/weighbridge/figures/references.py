@@ -2,6 +2,7 @@
 
 import bisect
 import heapq
+import itertools
 import math
 import operator
 from collections import deque
@@ -9,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Fields, Series
-from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of
+from weighbridge.figures.figure import FigureValue, Push, figure, middle
+
+FALL = 10  # rows in a row in which a rate falls, or it is set down in steps
 
 
 def references(relative_to: str, series: Series, others: Series | None) -> Sequence[float]:
@@ -46,6 +49,7 @@ def _worst_so_far(limits: Any) -> Push:
     "the worst sample, `violations` worse ones apart, as it is, or over its reference",
     samples=judged,
     running=_worst_so_far,
+    each=lambda _limits: lambda _step, value, reference=1.0: value / reference,
 )
 def extreme(series: Series, *more: Any) -> FigureValue:
     """Return the worst sample that is left when as many as may violate the bound are taken away, and where it is."""
@@ -116,7 +120,7 @@ def declared(step: int, limits: Any) -> float:
 
 @figure(
     "largest |sample - declared| / peak",
-    running=most_of(lambda limits: lambda step, value: abs(value - declared(step, limits)) / limits.peak),
+    each=lambda limits: lambda step, value: abs(value - declared(step, limits)) / limits.peak,
 )
 def off_schedule(series: Series, limits: Any) -> FigureValue:
     """Return by which share of the peak a learning rate is off its schedule, at most, and where."""
@@ -127,6 +131,17 @@ def off_schedule(series: Series, limits: Any) -> FigureValue:
     return FigureValue(worst, more)
 
 
+@figure("rows since the rate is as at the end / rows, where it fell in each of the ten rows before; else 0")
+def spent(series: Series, _limits: Any) -> FigureValue:
+    """Return for which share of the rows a rate lies at the end of its fall, and since when; of steps down, 0."""
+    values = series.value
+    stays = len(list(itertools.takewhile(values[-1].__eq__, reversed(values))))
+    fall = values[: len(values) - stays + 1][-FALL - 1 :]
+    fell = len(fall) > FALL and all(before > after for before, after in itertools.pairwise(fall))
+    found = stays if fell else 0
+    return FigureValue(found / len(values), {"step": series.step[-found], "rate": values[-1], "stays": found})
+
+
 def lasting(series: Series, limits: Any, each: Callable[..., float], most: Callable[..., Any]) -> FigureValue:
     """Return what `most` says of what `each` says of so many samples in a row, and the step of the last of them."""
     count = limits.in_a_row
@@ -135,8 +150,8 @@ def lasting(series: Series, limits: Any, each: Callable[..., float], most: Calla
     return FigureValue(value, {"step": step, "in_a_row": count})
 
 
-def row_by_row(each: Callable[..., float], most: Callable[[float, float], float]) -> Callable[[Any], Push]:
-    """Return the running form of `lasting`."""
+def row_by_row(each: Callable[..., float]) -> Callable[[Any], Push]:
+    """Return what each so many samples in a row come to, as they end."""
 
     def begin(limits: Any) -> Push:
         row = deque[float](maxlen=limits.in_a_row)
@@ -147,16 +162,16 @@ def row_by_row(each: Callable[..., float], most: Callable[[float, float], float]
 
         return of
 
-    return most_of(begin, most)
+    return begin
 
 
-@figure("largest number that `in_a_row` samples in a row all reach", running=row_by_row(min, max))
+@figure("largest number that `in_a_row` samples in a row all reach", each=row_by_row(min))
 def reached(series: Series, limits: Any) -> FigureValue:
     """Return the largest number that so many samples in a row reach, and where."""
     return lasting(series, limits, min, max)
 
 
-@figure("least number that `in_a_row` samples in a row all come down to", running=row_by_row(max, min))
+@figure("least number that `in_a_row` samples in a row all come down to", each=row_by_row(max), most=min)
 def sunk(series: Series, limits: Any) -> FigureValue:
     """Return the least number that so many samples in a row come down to, and where."""
     return lasting(series, limits, max, min)
@@ -164,7 +179,7 @@ def sunk(series: Series, limits: Any) -> FigureValue:
 
 @figure(
     "largest |sample / its reference - 1|",
-    running=most_of(lambda _limits: lambda _step, value, reference=1.0: abs(value / reference - 1)),
+    each=lambda _limits: lambda _step, value, reference=1.0: abs(value / reference - 1),
 )
 def off(series: Series, *more: Any) -> FigureValue:
     """Return by which share a sample is off its reference, or 1, at most, and where."""
@@ -175,7 +190,7 @@ def off(series: Series, *more: Any) -> FigureValue:
     return FigureValue(worst, {"step": step, "value": value, "reference": reference})
 
 
-@figure("largest |sample - declared|", running=most_of(lambda limits: lambda _, value: abs(value - limits.declared)))
+@figure("largest |sample - declared|", each=lambda limits: lambda _step, value: abs(value - limits.declared))
 def undeclared(series: Series, limits: Any) -> FigureValue:
     """Return by how much a sample is off the number that was declared, at most, and where."""
     found = ((abs(value - limits.declared), value, step) for value, step in zip(series.value, series.step, strict=True))

@@ -127,7 +127,7 @@ def spikes(series: Series, limits: Any) -> FigureValue:
     "largest of value / median of the window before it",
     source="gradient spikes: 10 × the median of 30",
     samples=with_a_window,
-    running=most_of(sample_by_sample(lambda value, before, first, _limits: ratio(value, max(middle(before), first)))),
+    each=sample_by_sample(lambda value, before, first, _limits: ratio(value, max(middle(before), first))),
 )
 def jump(series: Series, limits: Any) -> FigureValue:
     """Return how many times a sample is the median of those before it, or of the first ones, at most."""
@@ -231,7 +231,7 @@ def lost(series: Series, limits: Any) -> FigureValue:
 
 @figure(
     "largest of level / the greater of the first level and the level `window` samples before it",
-    running=most_of(level_by_level(_grown)),
+    each=level_by_level(_grown),
 )
 def growth(series: Series, limits: Any) -> FigureValue:
     """Return how many times a level is that of a window before it, or the first, whichever is greater, and where."""

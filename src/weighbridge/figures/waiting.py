@@ -5,7 +5,7 @@ import operator
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, Push, deviations, figure, middle, most_of, ratio
+from weighbridge.figures.figure import FigureValue, Push, deviations, figure, middle, ratio
 
 
 @figure("the lesser rise of the last evaluations' median since the best before them: by itself, or over the loss")
@@ -49,7 +49,7 @@ def _since_the_last(_limits: Any) -> Push:
     return push
 
 
-@figure("largest of (sample - the one before it)", unit="s", running=most_of(_since_the_last),
+@figure("largest of (sample - the one before it)", unit="s", each=_since_the_last,
         samples=lambda series, _limits: len(series.value[1:]))  # fmt: skip
 def silence(series: Series, _limits: Any) -> FigureValue:
     """Return the longest time between two samples of a clock, and the step of the later one."""

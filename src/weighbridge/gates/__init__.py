@@ -11,6 +11,7 @@ ROWS: Mapping[str, tuple[str, ...]] = {  # of modules that hold several
         *("activation-anomaly", "active-labels", "batch-independence", "causality", "context-use"),
         *("dead-gradients", "degenerate-batch", "edited-gradients", "equal-rows", "equal-tensors"),
         *("evaluation-mode", "evaluation-repeats", "frozen-parameters", "gradient-check", "held-out-rows"),
+        *("padded-targets", "row-passes"),
         *("idle-updates", "initial-spread", "labels-shifted", "logits-sanity", "loss-scale", "masked-padding"),
         *("optimizer-coverage", "outside-writes", "repeated-batches", "repeated-order", "repeated-rows"),
         *("reported-loss", "single-updates", "skipped-updates", "step-counters", "training-mode"),
@@ -25,6 +26,7 @@ ROWS: Mapping[str, tuple[str, ...]] = {  # of modules that hold several
     "course_rules": (
         *("beyond-chance", "clip-share", "declared-schedule", "diverging", "first-loss", "gradient-growth"),
         *("gradient-jump", "idle-rate", "learning-progress", "loss-spike", "row-gaps", "series-bound"),
+        "spent-schedule",
         *("share-within", "steady-rate", "stopped-beyond-noise", "stops-in-time", "summary-bound"),
         "validation-parting",
     ),

@@ -81,6 +81,8 @@ RULES = (
     worst("repeated-rows", "repeated_rows_share", 0.25, "same-rows", "the share of rows that repeat",
           options=THRICE, le=1),
     worst("degenerate-batch", "top_token_share", 0.5, "one-token", "the share of the commonest token", le=1),
+    worst("padded-targets", "padding_targets_share", 0.05, "learned", "the share of targets", options=THRICE, le=1),
+    worst("row-passes", "row_passes", 40.0, "over-and-over", "how often a row was trained on at the mean"),
     worst("held-out-rows", "evaluation_rows_trained", 0.02, "trained-on", "the share of evaluated rows", le=1),
     # The model.
     worst("training-mode", "evaluating_modules", 0, "evaluating", "the number of modules in evaluation mode"),

@@ -2,12 +2,12 @@
 
 from weighbridge.clauses.kind import settings
 from weighbridge.core import Doc
-from weighbridge.figures.references import SUMMARIES, extreme, off_schedule, summary
+from weighbridge.figures.references import SUMMARIES, extreme, off_schedule, spent, summary
 from weighbridge.figures.trailing import growth, jump, lost, spikes
 from weighbridge.figures.waiting import parting, silence, waited, worse
 from weighbridge.figures.whole import clipped, drop, first_off, left, spread, within
-from weighbridge.gates.channel_rules import TWENTY, worst
-from weighbridge.gates.families.levers import beyond_the_bound, lift, more_than, out_of_noise, violations
+from weighbridge.gates.channel_rules import TWENTY, channel, worst
+from weighbridge.gates.families.levers import beyond_the_bound, early_end, lift, more_than, out_of_noise, violations
 from weighbridge.gates.families.relative import AS_GIVEN, RELATIVE_TO, WITH_LOSS, WITH_VOCABULARY
 from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, LOGGED, OF_EVALUATIONS, RISING, genuine
@@ -118,6 +118,8 @@ RULES = (
          ge=0, doc="the share of the peak by which a sample is off", levers=("the last up", "the first down"),
          options=SCHEDULED, min_samples=2, guards=(genuine(), LOGGED, RISING, FINITE), version=2,
          checks=lambda of: [] if of.total_steps > of.warmup_steps else ["total_steps must exceed warmup_steps"]),
+    channel("spent-schedule", "lr", 0.4, "spent", "the share of the rows behind the fall of the rate", figure=spent,
+            own_levers={"an early end": early_end}, min_samples=20, le=1),
     worst("idle-rate", "lr", 1e-30, "no-rate", "the learning rate", must="at least", options=TWENTY),
     Rule(name="steady-rate", version=3, column="tokens_per_sec", figure=spread, code="unsteady", must=("at most",),
          bound=0.2, ge=0, doc="the standard deviation over the mean", min_samples=20,

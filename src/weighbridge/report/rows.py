@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Excuses, ExitCode, Outcome, data_path, dataclass, dumps, printable, sha256, unblocked
 from weighbridge.core.model import Measurement, Series
-from weighbridge.judging.requests import looked_at
+from weighbridge.judging.requests import beyond, looked_at
 from weighbridge.report import Row, checked, finding_text, tally
 
 if TYPE_CHECKING:
@@ -115,6 +116,10 @@ def row_of(contract: Contract, finding: Finding, measured: Mapping[str, Measured
     """Return a finding as reports show it, by its contract and what was measured for it."""
     more["looked_at"] = looked = looked_at(contract, finding, measured)
     gate, said = contract.gate(finding.gate), finding_text(finding, measured, _early(looked, measured.values()))
+    steps, of = beyond(gate, finding, measured)
+    if len(steps) > 1:  # the message names the worst
+        first = f"so first at step {steps[0]}, and at {len(steps)} of {of} samples"
+        said = replace(said, besides="; ".join(filter(None, (said.besides, first))))
     return Row(finding=finding, title=printable(gate.title), why=printable(gate.why), said=said, **more)
 
 

@@ -1,5 +1,6 @@
 """What a recorder logged of each tensor (`layers.jsonl`) beside the steps of the same run."""
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -93,6 +94,14 @@ def logged(view: RunView, options: Fields, most: float) -> tuple[int, dict[str, 
             what, remedy = f"more than {most} norms of tensors", "name fewer `steps` under measure:"
             raise SubjectError("too-large", what, where=LAYERS, remedy=remedy)
     return count, tensors
+
+
+def layers(view: RunView) -> int:
+    """Count the numbered layers whose tensors were looked at in the first step that was."""
+    rows = _rows(view)
+    first = next(rows, {})
+    same = itertools.takewhile(lambda row: row.get(STEP) == first.get(STEP), rows)
+    return len({layer_of(str(row.get(NAME))) for row in (first, *same)} - {""})
 
 
 def _norm(cell: object, row: int) -> float | None:

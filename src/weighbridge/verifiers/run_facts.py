@@ -11,6 +11,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact, fact_of
 from weighbridge.run_logs.column_statistics import dense, distinct, order
 from weighbridge.run_logs.run_end import EARLY, run_end
+from weighbridge.verifiers.layer_course import layers
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.run import IDLE, SKIPPED, STEP, RunView
@@ -19,6 +20,7 @@ QUANTITY = "facts"
 FAILURE = "recorder-failure"
 EXECUTABLE = "executable_sha256"
 PRINTED = 1e-3  # of a whole number: the precision with which logs print, not a limit on anything promised
+LAYERS = "layers"
 ALIKE = 0.85  # two names, one of which is then a slip of the other
 REPORTED = {  # fact: the section of run.json that has it
     **dict.fromkeys(("seq_len", "batch_size", "corpus_tokens"), "data"),
@@ -110,11 +112,16 @@ def _executable(view: RunView) -> Iterator[Fact]:
 
 
 def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
-    """Yield whether the run has the column or fact of `has:NAME`, or so many numbers in it as `has:NAME:COUNT` says."""
+    """Yield whether the run has the column or fact of `has:NAME`, or so many numbers in it as `has:NAME:COUNT` says.
+
+    `has:layers:COUNT` is of what was looked at of tensors; of names that number no layer nothing is known.
+    """
     what = name.removeprefix(HAS)
     column, _, count = what.rpartition(":")
     if name == AS_LOGGED:
         yield fact_of(name, True, Basis.MEASURED)
+    elif what != name and column == LAYERS and count.isdecimal():
+        yield from (fact_of(name, found >= int(count), Basis.MEASURED) for found in [layers(view)] if found)
     elif what != name and count.isdecimal() and column:
         yield fact_of(name, len(numbers(view, view.named(column) or column)) >= int(count), Basis.MEASURED)
     elif what != name:

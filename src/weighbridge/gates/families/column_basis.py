@@ -45,7 +45,7 @@ LOOKED_AT = frozenset({
     "step_counter_lag", "evaluating_modules", "training_evaluations", "bf16_share", "weight_norm", "equal_rows",
     "equal_tensors", "init_std_max", "future_change", "evaluation_change", "weight_decay", "updates", "input_mean",
     "input_std", "evaluation_rows_trained", "order_repeats", "neighbour_change", "past_change", "padding_change",
-    "target_seen_share", "cost_ms", *INSIDE,
+    "target_seen_share", "cost_ms", "row_passes", "padding_targets_share", *INSIDE,
 })  # fmt: skip
 # A process drives one device, and the fastest of 2025 does 2e16 operations a second at 4 bits.
 MOST_FLOPS_PER_S = 1e17

@@ -218,7 +218,7 @@ class Rule(BoundedFigure):
             columns=lambda _limits, measure: (measure.column,),
             families=tuple(dict.fromkeys(filter(None, (*(one.family for one in self.guards), self.relative.family)))),
             check=self.check, cut=self._cut, window=lambda limits, _: self._steps(limits), figure=self.figure,
-            final=self._final, tripwire=self._tripwire,
+            final=self._final, tripwire=self._tripwire, by_sample=self._by_sample,
         )  # fmt: skip
 
     @property
@@ -237,6 +237,16 @@ class Rule(BoundedFigure):
             needed=getattr(limits, "min_samples", 0),
             window=(self._steps(limits) if self.window else None) or (-math.inf, math.inf),
         )  # fmt: skip
+
+    def _by_sample(self, evidence: Evidence, limits: Any) -> list[tuple[int, bool]]:
+        """Return of each sample that is looked at its step, and whether it is beyond the bound by itself."""
+        if self.figure.each is None or self.relative.given(limits) in ("first", "previous"):
+            return []  # what it is compared with is a sample before it
+        (must, bound), each = self.bound_of(limits), self.figure.each(limits)
+        series, *others = self.inputs(evidence, limits)
+        rows = zip(series.step, series.value, *(one.value for one in others), strict=True)
+        found = ((step, each(step, *of)) for step, *of in rows)
+        return [(step, not HOLDS[must](value, bound)) for step, value in found if value is not None]
 
     def _steps(self, limits: Any) -> Any:
         return getattr(limits, "steps", None)  # of this rule, or of its options

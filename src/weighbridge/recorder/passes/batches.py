@@ -136,17 +136,20 @@ class Batches(Channel):
 class HeldOut(Channel):
     """The share of the rows of an evaluation that went into a training pass of an earlier step, bit for bit.
 
+    And how often rows of tokens were trained on at the mean, of those that were looked at.
+
     Zeros at either end of a row, and what a mask leaves out, are none of it: it may be padded otherwise. Where not all
     rows are remembered that were trained on, the share grows by as much, and none that were found is no answer.
     """
 
-    columns = ("evaluation_rows_trained",)
+    columns = ("evaluation_rows_trained", "row_passes")
     every_step = True
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
         self._known: dict[int, None] = {}
         self._evaluated, self._trained = list[torch.Tensor](), list[torch.Tensor]()
+        self._tokens = False  # floats may be pictures, which are trained on for hundreds of passes
         self._fed = self._before = self._remembered = 0  # rows, however often each came; those of the steps before
 
     def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -158,6 +161,7 @@ class HeldOut(Channel):
         """Keep rows that are learnt from; those of a device are waited for where all channels look."""
         if parts := parts_of([*args, kwargs]):
             self._fed += len(parts.inputs)
+            self._tokens = not parts.inputs.is_floating_point() and parts.inputs.element_size() > 1
             if self.watched.early or parts.inputs.is_cpu:
                 _keep(self._trained, parts)
 
@@ -177,7 +181,8 @@ class HeldOut(Channel):
         while len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
             self._remembered -= 1
-        return {"evaluation_rows_trained": share}
+        passes = self._remembered / len(self._known) if hashes and self._tokens else None
+        return {"evaluation_rows_trained": share, "row_passes": passes}
 
 
 def parts_of(batch: object) -> Parts | None:

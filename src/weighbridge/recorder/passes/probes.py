@@ -21,6 +21,8 @@ from weighbridge.recorder.learning.loss_scale import lowest, spread
 
 ROWS, POSITIONS = 2, 64
 CAUSAL = 1e-5
+# So many equal tokens at the end of a row, and one in so many of the row, are padding where half of the rows agree.
+TAIL, OF_ROW = 4, 8
 DEVICES = ("cpu", "cuda")  # whose random numbers can be given back
 
 
@@ -116,43 +118,57 @@ class Targets(Channel):
     """The share of targets that are the next input token, and that the model sees, as the gradient of the logits tells.
 
     The gradient of a cross-entropy is negative at the target alone. At most 64 positions of each micro-batch are read,
-    of a model of which it is known whether it looks ahead, and whose logits are of tokens.
+    of a model of which it is known whether it looks ahead, and whose logits are of tokens. And the share of all targets
+    that are padding.
     """
 
-    columns = ("target_is_next_share", "target_seen_share")
+    columns = ("target_is_next_share", "target_seen_share", "padding_targets_share")
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._pending: list[torch.Tensor | None] = []
+        self._pending: list[tuple[torch.Tensor | None, Any]] = []
         self._counted: list[torch.Tensor] = []
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep the tokens."""
-        self._pending.append(_tokens({**dict(enumerate(args)), **kwargs}, output))
+        self._pending.append((_tokens({**dict(enumerate(args)), **kwargs}, output), kwargs.get("attention_mask")))
 
     def backward_begins(self, gradient: torch.Tensor) -> None:
-        """Hold the targets of a pass against them; of two passes forward, nobody knows which one this is of."""
-        ids = self._pending[0] if len(self._pending) == 1 else None
+        """Compare the targets of a pass with them; of two passes forward, nobody knows which one this is of."""
+        ids, mask = self._pending[0] if len(self._pending) == 1 else (None, None)
         self._pending.clear()
         if ids is None:
             return
         least, targets = lowest(self.watched, gradient)
         active = least < 0
         active[ids.shape[1] - 1 :: ids.shape[1]] = False  # what comes after the last is not here
+        following = ids.roll(-1, 1).flatten()
+        padded = active & (targets == following) & padding(ids, mask).roll(-1, 1).flatten()
         rows = spread(active)
         known = active[rows] & ((gradient.flatten(0, -2)[rows] < 0).sum(-1) == 1) & (ids.amax() < gradient.shape[-1])
-        right = known & (targets[rows] == ids.flatten()[(rows + 1) % ids.numel()])
-        self._counted.append(torch.stack([right.sum(), known.sum()]))
+        right = known & (targets[rows] == following[rows])
+        self._counted.append(torch.stack([right.sum(), known.sum(), padded.sum(), active.sum()]))
 
     def row(self) -> Mapping[str, Cell]:
         """Return the share."""
         counted, self._counted = self._counted, []
         self._pending.clear()
-        right, known = torch.stack(counted).sum(0).tolist() if counted else (0, 0)
-        if not known or self.watched.causal is None:
-            return {}
-        ahead = {"target_seen_share": right / known}
-        return {"target_is_next_share": right / known, "target_seen_share": 0.0} if self.watched.causal else ahead
+        right, known, padded, active = torch.stack(counted).sum(0).tolist() if counted else (0, 0, 0, 0)
+        found: dict[str, Cell] = {"padding_targets_share": padded / active} if active else {}
+        if known and self.watched.causal is not None:
+            found["target_seen_share"] = 0.0 if self.watched.causal else right / known
+            found |= {"target_is_next_share": right / known} if self.watched.causal else {}
+        return found
+
+
+def padding(ids: torch.Tensor, mask: Any) -> torch.Tensor:
+    """Return which places are padding: what a mask leaves out, else the same token at the ends of half of the rows."""
+    if isinstance(mask, torch.Tensor) and mask.shape == ids.shape:
+        return mask == 0
+    tail = (ids == ids[:, -1:]).flip(1).cumprod(1).flip(1)
+    long = tail.sum(1) >= max(TAIL, ids.shape[1] // OF_ROW)
+    alike = long & (ids[:, -1] == ids[:, -1].where(long, -1).mode().values)
+    return tail.bool() & alike[:, None] & (alike.sum() >= max(2, len(ids) / 2))  # one row agrees with itself
 
 
 def copied(watched: Watched) -> torch.nn.Module | None:
