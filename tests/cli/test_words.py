@@ -133,7 +133,7 @@ def test_a_full_ledger_is_a_table_as_wide_as_its_words(cli: Cli) -> None:
     assert rows[0] == "training-run  GATE-RUN-001          fixture only"
     assert f"training-run  GATE-RUN-GROWTH       DRAFT         {absent}" in rows
     assert len({re.search(r"(fixture only|DRAFT)", row).start() for row in rows}) == 1  # type: ignore[union-attr]
-    assert counted.startswith(f"gates: {len(rows)}, of which 9 fixture only, {len(rows) - 9} DRAFT; NOT_APPLICABLE: ")
+    assert counted.startswith(f"gates: {len(rows)}, of which 10 fixture only, {len(rows) - 10} DRAFT; NOT_APPLICABLE: ")
 
 
 def test_a_folder_that_is_no_bundle_is_said_to_be_none(cli: Cli) -> None:
