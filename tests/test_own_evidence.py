@@ -100,7 +100,7 @@ def test_the_evidence_is_small_and_names_no_machine() -> None:
     texts = [
         path for folder in ("evidence", "spec/amendments") for path in (ROOT / folder).rglob("*") if path.is_file()
     ]
-    assert sum(path.stat().st_size for path in texts) < 2 * MIB  # of 141 gates
+    assert sum(path.stat().st_size for path in texts) < 2.25 * MIB  # of 169 gates
     bare = Redactor(key=b"any")
     assert [(path, rule) for path in texts if path.suffix != ".npy" if (rule := scan(path.read_bytes(), bare))] == []
 
