@@ -250,6 +250,8 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
     for name, words in BESIDES.items():
         besides: Any = figures.get(name) or () if name != "not_compared" or everything else ()
         named = besides if everything or name != "harmless" else _by_reason([*map(str, besides)])
+        if name == "blamed" and besides and not everything:
+            named = [", ".join(capped(besides, NAMED))]
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in named]
         yield from (lines if everything else capped(lines, LISTED))
 
