@@ -217,7 +217,7 @@ def test_a_good_run_gives_the_parameters_under_which_it_passes(cli: Cli, workpla
     run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
     begun = cli("init", "--from-run", run, "--param", "device=cpu")
     params = load_contract(workplace / "contracts" / "run.yaml").contract.params
-    assert params == {"device": "cpu", "budget_ms": 152, "tokens_per_step": 512, "row_passes": 40}
+    assert params == {"device": "cpu", "budget_ms": 152, "tokens_per_step": 512, "row_passes": 40, "floor_share": 0.4}
     timed = cli(*next_command(begun.lines), "--gate", "GATE-RUN-004")
     assert (timed.code, "median" in timed.out) == (0, True)
     assert load_contract("builtin:training-run").contract.params["tokens_per_step"] == 1024
