@@ -143,6 +143,7 @@ def test_a_word_is_found_in_any_letter_case_and_in_every_sense(cli: Cli) -> None
     assert cli("explain", "stale").lines[0] == cli("explain", "STALE").lines[0] == "STALE (status)"
     assert "stale (code of the ledger)" in cli("explain", "Stale").lines
     assert cli("explain", "rounded:F16").lines[0] == "rounded:TYPE (policy)"
+    assert cli("explain", "outside_writes").lines[0] == "outside-writes (version 1)"  # a column, as a gate prints it
 
 
 MEANT = {

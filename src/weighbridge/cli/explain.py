@@ -35,7 +35,8 @@ def command(word: tuple[str, ...]) -> None:
     """
     wanted = " ".join(word)
     known = list(_index())
-    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)] or [*_declared(wanted.upper())]
+    asked = {_folded(wanted), _folded(wanted.replace("_", "-"))}  # of a column, as of the kind that reads it
+    found = [telling for _, name, telling in known if _folded(name) in asked] or [*_declared(wanted.upper())]
     if wanted and not found:
         names = {name.casefold(): name for _, name, _ in known}
         near = difflib.get_close_matches(wanted.casefold(), names, n=1)

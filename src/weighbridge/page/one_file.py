@@ -39,7 +39,9 @@ def page(given: Sources, live: str = "") -> bytes:
     waits = outcome is Outcome.BLOCKED and all(one.waits for one in judged if one.outcome is outcome)
     counts = [one for one in judged if one.row.finding.severity == "required" or one.outcome is Outcome.ERROR]
     decides = worst(counts) or outcome  # as in an exit code
-    aside = " What is advisory failed or could not look." if decides is Outcome.PASS and outcome is not decides else ""
+    did = {Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
+    came = [words for which, words in did.items() if any(one.outcome is which for one in judged if one not in counts)]
+    aside = f" What is advisory {' or '.join(came)}." if decides is Outcome.PASS and came else ""
     numbers = {id(one): at for at, one in enumerate(judged, 1)}
     contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
     text: str = made.get_template("page.html").render(
