@@ -245,6 +245,19 @@ def test_the_gates_of_a_training_run_pass_on_a_recorded_trainer(tmp_path: Path) 
     assert passed_the_gates(tmp_path / "a")
 
 
+@pytest.mark.parametrize("whole", [{"per_device_train_batch_size": ROWS}, {"gradient_accumulation_steps": PASS}])
+@pytest.mark.parametrize("corpus", [None, ROWS * SEQ])
+def test_the_gates_pass_on_updates_of_a_whole_pass_each(tmp_path: Path, whole: Any, corpus: int | None) -> None:
+    trainer(tmp_path, Callback(tmp_path / "a", corpus_tokens=corpus), max_steps=30, max_grad_norm=0.1, **whole).train()
+    assert {row["corpus_position"] for row in rows(tmp_path / "a")} == {ROWS * SEQ}
+    judged = weighbridge.verify(
+        "builtin:training-run", subjects={"run": tmp_path / "a"}, evidence=tmp_path / "evidence"
+    )
+    said = {one.gate: one.verdict.outcome.name for one in judged.findings if one.gate != "GATE-RUN-004"}
+    assert (said["GATE-RUN-001"], said["GATE-RUN-002"]) == ("PASS", "PASS" if corpus else "NOT_APPLICABLE")
+    assert set(said.values()) <= {"PASS", "NOT_APPLICABLE"}, said
+
+
 def test_a_run_that_diverged_so_far_that_its_softmax_is_certain_is_charged_with_no_other_fault(tmp_path: Path) -> None:
     run = tmp_path / "a"
     trainer(tmp_path, Callback(run), model=gpt2, max_steps=60, learning_rate=5, lr_scheduler_type="constant").train()

@@ -254,6 +254,46 @@ def test_more_tokens_a_step_than_declared_are_not_taken_for_a_wrap_that_nobody_s
     }  # fmt: skip
 
 
+PASSES = tuple({"event": "wrap", "step": step} for step in range(1, 120))
+
+
+@pytest.mark.parametrize(
+    ("position", "events", "metrics", "corpus"),
+    [
+        (512, PASSES, set(), set()),
+        (512, (), {"constant"}, {"unlogged"}),
+        (512, PASSES[:70] + PASSES[71:], {"constant"}, {"unlogged"}),
+        (512, (*PASSES, PASSES[9]), set(), {"logged-twice"}),
+        (512, ({"event": "wrap", "step": [1]}, *PASSES[1:]), {"constant"}, {"unlogged", "unfounded"}),
+        (300, PASSES, {"constant"}, {"unfounded", "long-pass"}),
+    ],
+)
+def test_a_position_that_stands_still_is_one_pass_a_step_where_tokens_and_every_wrap_say_so(
+    tmp_path: Path, position: int, events: Any, metrics: set[str], corpus: set[str]
+) -> None:
+    logged = [{**row, "corpus_position": position} for row in rows()]
+    data = {"seq_len": 64, "batch_size": 8, "corpus_tokens": 512}
+    for kind, limits, wanted in (("step-metrics", REQUIRED, metrics), ("corpus-wrap-around", {}, corpus)):
+        verdict = judged(tmp_path, kind, logged, limits, data=data, events=events)
+        assert {code for _, code in codes(verdict)} == wanted
+        assert verdict.outcome is (Outcome.FAIL if wanted else Outcome.PASS)
+
+
+def test_a_position_clamped_at_the_end_of_its_corpus_fails_with_and_without_wraps(tmp_path: Path) -> None:
+    logged = [{**row, "corpus_position": min(512 * (row["step"] + 1), 5120)} for row in rows()]
+    data = {"seq_len": 64, "batch_size": 8, "corpus_tokens": 5120}
+    for events in ((), tuple({"event": "wrap", "step": step} for step in range(10, 120, 10)), PASSES):
+        verdict = judged(tmp_path, "corpus-wrap-around", logged, {}, data=data, events=events)
+        assert ("coverage", "clamped-coverage") in codes(verdict)
+
+
+def test_passes_of_a_step_each_that_differ_in_tokens_wrap_as_they_say(tmp_path: Path) -> None:
+    logged = [{**row, "tokens": 500 + row["step"] % 13} for row in rows()]
+    logged = [{**row, "corpus_position": row["tokens"]} for row in logged]
+    verdict = judged(tmp_path, "corpus-wrap-around", logged, {}, data={"corpus_tokens": 512}, events=PASSES)
+    assert (verdict.outcome, codes(verdict)) == (Outcome.PASS, set())
+
+
 def test_what_the_recorder_says_was_lost_blocks(tmp_path: Path) -> None:
     failed = judged(tmp_path, "corpus-wrap-around", rows(), {}, events=({"event": "recorder-failure", "step": 3},))
     assert failed.code == "recorder-failure"

@@ -154,6 +154,26 @@ def test_a_position_that_falls_at_all_begins_an_epoch(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("cells", "begins"),
+    [
+        ("0,4,4 1,4,4 2,4,4", [0, 1, 2]),  # a pass each
+        ("0,4,4 1,5,5 2,4,4", [0, 1, 2]),
+        ("0,4,4 1,8,4 2,4,4 3,8,4", [0, 2]),
+        ("0,0,4 1,4,4 2,8,4", [0]),  # the position before each step
+        ("0,4,4 0,4,4 1,8,4 2,4,4 2,4,4", [0, 2]),  # an evaluation beside a step
+        ("0,4,3 1,4,3", [0]),  # a position that is not moved
+    ],
+)
+def test_a_position_of_the_tokens_of_its_step_alone_begins_an_epoch(
+    tmp_path: Path, cells: str, begins: list[int]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(("step,corpus_position,tokens", *cells.split())) + "\n")
+    epochs = rows_of(measured("corpus_epochs", open_run(path)), CorpusEpoch)
+    assert [one.first_step for one in epochs] == begins
+
+
 @pytest.mark.slow
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=20))
 def test_an_epoch_begins_when_the_corpus_is_used_up_and_something_follows(tmp_path: Path, tokens: list[int]) -> None:

@@ -40,6 +40,13 @@ def test_a_number_that_is_none_stops_the_run_at_its_row(tmp_path: Path, at: int,
     assert "loss" in stop.why
 
 
+def test_a_run_of_one_step_a_pass_is_not_stopped(tmp_path: Path) -> None:
+    of = judges(tmp_path, tmp_path / "run")
+    head = HEAD | {"data": {"seq_len": 64, "batch_size": 8, "corpus_tokens": 512}}
+    assert written(of, Writer(tmp_path / "run", head), rows(120, corpus=512)) is None
+    assert of.unconfirmed == []
+
+
 def test_a_wrap_without_an_event_stops_the_run_two_rows_later(tmp_path: Path) -> None:
     of, writer = judges(tmp_path, tmp_path / "run"), Writer(tmp_path / "run")
     silent = (row | {"corpus_position": float(row["corpus_position"])} for row in rows(120))

@@ -97,10 +97,11 @@ class RunningCorpus:
         position = numbers.get("corpus_position")
         if step is None or position is None or math.isnan(position):
             return None
-        self.tokens = self.tokens if position >= self.position else 0.0
+        drawn = numbers.get("tokens", self.each)
+        self.tokens = self.tokens if position >= self.position and position != drawn else 0.0
         self.begun += [step] if position < self.position else []
-        self.position, self.tokens = position, self.tokens + numbers.get("tokens", self.each)
-        self.most = self.most if numbers.get("tokens", self.each) == self.each else math.inf
+        self.position, self.tokens = position, self.tokens + drawn
+        self.most = self.most if drawn == self.each else math.inf
         if self.tokens > self.most:
             return Offence(place="epoch", code="long-pass", figures={"step": step})
         for began in [one for one in self.begun if step > one + 1]:
@@ -152,7 +153,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if unknown:
         return blocked(unknown, {key: getattr(progress, key) for key in KNOWN})
     offences = [*placeholders, *_speed(progress, limits), *_tokens(progress, limits, len(epochs))]
-    offences += [*_coverage(progress), *_epochs(epochs, progress, limits)]
+    offences += [*_coverage(progress, epochs), *_epochs(epochs, progress, limits)]
     speed = [] if limits.min_step_share is None else ["speed"]
     looked = ["loss", *speed, "tokens", "coverage", *(row.epoch for row in epochs)]
     figures = {key: getattr(progress, key) for key in ("tokens", "tokens_from", "corpus_tokens", "steps")}
@@ -218,10 +219,12 @@ def _tokens(progress: CorpusProgress, limits: Limits, epochs: int) -> Iterator[O
         yield Offence(place="tokens", code="tokens-mismatch", figures={**figures, "slack": slack})
 
 
-def _coverage(progress: CorpusProgress) -> Iterator[Offence]:
+def _coverage(progress: CorpusProgress, epochs: Sequence[CorpusEpoch]) -> Iterator[Offence]:
     over = or_nan(progress.tokens) > or_nan(progress.corpus_tokens)
     for one in progress.coverage:
-        if over and one.full is not None and one.last == one.full and one.still > 1:
+        passes = [row for row in epochs if one.column == row.by and row.first_step >= or_nan(one.since_step)]
+        # A position stands still at the end of the corpus where each step is a whole pass.
+        if over and one.full is not None and one.last == one.full and one.still > max(len(passes), 1):
             figures = {**plain(one), "tokens": progress.tokens, "corpus_tokens": progress.corpus_tokens}
             yield Offence(place="coverage", code="clamped-coverage", figures=figures)
 
@@ -295,7 +298,7 @@ def _logged(events: int) -> Callable[[CorpusEpoch, Limits], Fields | None]:
 _in_epochs = Breaks(need="epochs", row=CorpusEpoch, why="the run did not wrap")
 
 KIND = kind.Kind(
-    name="corpus-wrap-around", version=6, roles={"run": SubjectKind.RUN},
+    name="corpus-wrap-around", version=7, roles={"run": SubjectKind.RUN},
     needs={"progress": kind.Need("corpus_progress", of=("run",)), "epochs": kind.Need("corpus_epochs", of=("run",))},
     limits=Limits, codes=kind.codes(*FAILS, blocked=BLOCKED), judge=judge,
     final=("placeholder", "constant-loss", "logged-twice", "long-pass", "short-pass"), tripwire=tripwire,

@@ -168,7 +168,7 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
     found, constant = basis_of(row), _named(row, limits.allow_constant)
     basis = found.basis
     shape: Fields = {key: getattr(row, key) for key in STATISTICS}
-    if basis is ColumnBasis.CONSTANT and not constant:
+    if basis is ColumnBasis.CONSTANT and not constant and not row.whole_passes:
         yield Offence(place=row.column, code="constant", figures=shape)
     if basis is ColumnBasis.NOISE and not _named(row, limits.allow_noise):
         yield Offence(place=row.column, code="noise", figures=shape)
@@ -250,7 +250,7 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 
 
 KIND = Kind(
-    name="step-metrics", version=8, roles={"run": SubjectKind.RUN},
+    name="step-metrics", version=9, roles={"run": SubjectKind.RUN},
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))}, limits=Limits, measure=Measure,
     window=lambda _, measure: measure.steps, columns=lambda limits, _: limits.required,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,

@@ -21,6 +21,9 @@ INSIDE = (
 ASKED_FOR = {"class_tax": "classes=…", "gradient_error": "gradients=True"}  # of them, by what Diagnostics is given
 OF_LABELS = ("slice_ppl", "logits_gain", "loss_float64")  # of them, those of the model's own loss
 ANNOUNCED = "steps that the end of the run tells of, null where it tells none"
+WHOLE_PASSES = (
+    "of corpus_position alone: each row has the tokens of its step, each but the first a wrap event at its step"
+)
 BY = "what tells where epochs begin: corpus_position, tokens, or sampled where none do"
 
 
@@ -161,6 +164,7 @@ class StepColumn:
     first_logged_twice: Annotated[Step, Doc("the least of them", unit="step")]
     nan_filtered: Annotated[bool, Doc("the logger leaves out what is not finite", typical=False)]
     recurrence: Annotated[Recurrence | None, Doc("the number that it comes back to most often")] = later(None)
+    whole_passes: Annotated[bool, Doc(WHOLE_PASSES, typical=False)] = later(False)
     begins_not_finite: Annotated[int, Doc("NaN and infinities before the first finite sample", unit="rows")] = later(0)
     ends_not_finite: Annotated[int, Doc("those behind the last; all where none is finite", unit="rows")] = later(0)
 

@@ -1,8 +1,9 @@
 """The epochs of a run, one row a pass over its corpus, with the wrap events that announced it.
 
-An epoch begins where `corpus_position` falls, else where the tokens consumed reach the next multiple of the corpus. An
-event belongs to the epoch that begins at its step or one beside it; the n-th that was only computed may begin n steps
-away, for a loader leaves something over. Batches drawn at random are one row, in which every event is stray.
+An epoch begins where `corpus_position` falls, or is the tokens of a step alone though it was beyond 0; without that
+column, where the tokens consumed reach the next multiple of the corpus. An event belongs to the epoch that begins at
+its step or one beside it; the n-th that was only computed may begin n steps away, for a loader leaves something over.
+Batches drawn at random are one row, in which every event is stray.
 """
 
 import math
@@ -44,7 +45,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         return Unmeasured(code="epochs-unknown", why=why, remedy=remedy)
     announced = (event.get(STEP) for event in view.events if event.get("event") == "wrap")
     steps, wraps = _steps(view), sorted(step if type(step) is int else -1 for step in announced)
-    begun = _by_position(view, steps) if by_position else _by_tokens(tokens, steps, corpus or 1)
+    begun = _by_position(view, steps, tokens) if by_position else _by_tokens(tokens, steps, corpus or 1)
     begun = begun[:1] if sampled else begun
     for wrap in wraps:
         _sort_in(wrap, begun)
@@ -60,7 +61,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         for number, (item, end) in enumerate(zip(begun, ends, strict=True), 1)
     ]  # fmt: skip
     value, looked = Rows("epoch", tuple(rows)), view.rows + len(wraps)
-    return Measurement(quantity=QUANTITY, value=value, by="corpus_epochs/2", examined=looked, total=looked)
+    return Measurement(quantity=QUANTITY, value=value, by="corpus_epochs/3", examined=looked, total=looked)
 
 
 def is_sampled(view: RunView) -> bool:
@@ -86,11 +87,13 @@ def _tokens(view: RunView) -> Sequence[float]:
     return [float(claim.value)] * view.rows if claim else []
 
 
-def _by_position(view: RunView, steps: Sequence[int]) -> list[Begun]:
+def _by_position(view: RunView, steps: Sequence[int], tokens: Sequence[float]) -> list[Begun]:
     begun, before = [Begun(0, steps[0], 0)] if steps else [], -math.inf
-    for row, (position, state) in enumerate(_cells(view, "corpus_position")):
+    cells = zip(_cells(view, "corpus_position"), tokens or [0.0] * view.rows, strict=True)
+    for row, ((position, state), taken) in enumerate(cells):
         if state == NUMBER and not math.isnan(position):
-            if position < before:
+            # Where each step is a whole pass the position stands still. Rows of one step begin one epoch.
+            if position < before or (before > 0 and position == taken and steps[row] != begun[-1].step):
                 begun.append(Begun(row, steps[row], 1))
             before = position
     return begun

@@ -1,5 +1,6 @@
 """Every numeric column of a run: what its cells hold, how its numbers lie, and what they follow from. No judgement."""
 
+from collections.abc import Mapping
 from statistics import median
 
 from weighbridge.core import Fields, Measurement, Rows, SubjectKind, Unmeasured
@@ -33,11 +34,21 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         found["quick"] = statistics.quick_steps(column, steps) if name.endswith("_ms") else None
         found["rate"] = column_relations.rate_agreement(columns) if name == "tokens_per_sec" else None
         found["flops_per_s"] = _flops_per_s(view, column) if name == "wall_ms" else None
+        found["whole_passes"] = name == "corpus_position" and _are_whole_passes(view, columns)
         rows.append(StepColumn(column=name, logged_as=view.logged_as[name] or name, **found))
     basis = dict.fromkeys(columns, view.basis)
     value, total = Rows("column", tuple(rows)), view.rows * len(rows)
     seen = sum(row.samples + row.missing + row.unreadable for row in rows)
-    return Measurement(quantity=QUANTITY, value=value, by="step_columns/4", basis=basis, examined=seen, total=total)
+    return Measurement(quantity=QUANTITY, value=value, by="step_columns/5", basis=basis, examined=seen, total=total)
+
+
+def _are_whole_passes(view: RunView, columns: Mapping[str, statistics.Dense]) -> bool:
+    """Return whether each step was one pass over the corpus, by its tokens and by the wrap events."""
+    position, tokens, steps = columns["corpus_position"], columns.get("tokens"), columns[STEP]
+    if tokens is None or not (position.known & tokens.known & steps.known).all():
+        return False
+    wraps = {step for event in view.events if event.get("event") == "wrap" and type(step := event.get(STEP)) is int}
+    return wraps.issuperset(steps.values[1:].tolist()) and bool((position.values == tokens.values).all())
 
 
 def _flops_per_s(view: RunView, wall_ms: statistics.Dense) -> float | None:

@@ -212,7 +212,7 @@ PERFECT = Relation(kind="linear", partner="step", earlier=True, over=NOISE_SAMPL
 
 def as_constant(row: StepColumn) -> StepColumn:
     """Return the row of a column of one value throughout."""
-    return replace(row, finite=max(row.finite, LEAST_SAMPLES), min=1.0, max=1.0)
+    return replace(row, finite=max(row.finite, LEAST_SAMPLES), min=1.0, max=1.0, whole_passes=False)
 
 
 def as_noise(row: StepColumn) -> StepColumn:
