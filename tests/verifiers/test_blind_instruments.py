@@ -216,6 +216,8 @@ HARMLESS: dict[str, dict[str, str]] = {
         "measure: for part in tensor.stored": "every tensor is in one piece here; the tests of pieces check it",
     },
     "step_columns": {
+        "_are_whole_passes: for event in view.events if event.get('event') == 'wrap' and type((step := "
+        "event.get(STEP))) is int": "a wrap that is not seen makes a position that stands still a placeholder",
         "_windowed: for end in window": UNUSED,
         "_windowed: for row, step in enumerate(steps.values) if steps.state[row] and first <= step <= last": UNUSED,
     },
