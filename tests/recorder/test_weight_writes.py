@@ -11,11 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.recorder.models import column  # noqa: E402
-from tests.recorder.recorded import Language, images, recorded  # noqa: E402
+from tests.recorder.recorded import WIDTH, Language, images, recorded  # noqa: E402
 
 from weighbridge.recorder import Recorder  # noqa: E402
+from weighbridge.recorder.channels import Watched  # noqa: E402
 from weighbridge.recorder.learning.tensor_norms import bit_sums  # noqa: E402
-from weighbridge.recorder.learning.weights import parameters_sum  # noqa: E402
+from weighbridge.recorder.learning.weights import CountedWrites, parameters_sum  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8])
@@ -46,6 +47,18 @@ def test_nobody_else_writes_and_every_update_moves_everything(way: dict[str, Any
     assert column(rows, "unmoved") == [0, 0, 0]
     assert len(set(column(rows, "parameters_sum"))) == 3
     assert column(rows, "step_counter_lag") == [0, 0, 0]
+
+
+def test_weights_of_float8_are_told_apart_beside_wider_ones() -> None:
+    model: Any = torch.nn.Linear(3, 2)
+    model.scales = torch.nn.Parameter(torch.ones(9).to(torch.float8_e4m3fn), requires_grad=False)
+    channel = CountedWrites(Watched(model, None))
+    channel.update_ended()
+    channel.watched.step = 1
+    with torch.no_grad():
+        model.scales.zero_()
+    channel.forward_begins((), {})
+    assert channel.row() == {"outside_writes": 1}
 
 
 def test_one_bit_written_between_updates_is_seen_in_the_next_step(tmp_path: Path) -> None:
@@ -126,6 +139,99 @@ def test_weights_that_were_exchanged_and_put_back_are_left_open_where_bits_are_n
 
     found = column(recorded(tmp_path, steps=13, after_step=exchange), "outside_writes")
     assert {step: value for step, value in enumerate(found) if value is not None} == {1: 0, 2: 0, 3: 0, 11: 0}
+
+
+class Deep(Language):
+    """The language model with five layers more: 16 tensors, the largest three in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(5)])
+
+    def forward(self, ids: Any) -> Any:
+        return super().forward(ids) + self.head(self.body(self.embedding(ids)))
+
+
+def written_once(write: Any) -> Any:
+    steps: list[int] = []
+
+    def after_step(model: Any, _: Any) -> None:
+        steps.append(1)
+        with torch.no_grad():
+            if len(steps) == 6:
+                write(model)
+
+    return after_step
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("first", [1, 2, 8, 15, 16])
+def test_a_write_in_place_is_counted_whatever_the_share_of_tensors(first: int, dtype: Any, tmp_path: Path) -> None:
+    halve = written_once(lambda model: [one.mul_(0.5) for one in list(model.parameters())[:first]])
+    rows = recorded(tmp_path, make=lambda: Deep().to(dtype), steps=9, after_step=halve)
+    assert column(rows, "outside_writes") == [None, *[0] * 5, first, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda model: model.body[2].weight.neg_(),
+        lambda model: model.body[1].weight.copy_(model.body[1].weight.flip(0)),
+        lambda model: model.body[1].weight.mul_(0.5).add_(0.01),
+    ],
+    ids=["the sign", "the order of rows", "two writes"],
+)
+def test_a_write_in_place_to_one_of_many_tensors_is_counted_whatever_it_writes(write: Any, tmp_path: Path) -> None:
+    found = column(recorded(tmp_path, make=Deep, steps=9, after_step=written_once(write)), "outside_writes")
+    assert found == [None, *[0] * 5, 1, 0, 0]
+
+
+def test_a_write_beside_parameters_that_came_or_went_is_counted(tmp_path: Path) -> None:
+    def grow(model: Any) -> None:
+        model.body[1].weight.mul_(0.5)
+        model.more = torch.nn.Linear(4, 4)
+
+    def shrink(model: Any) -> None:
+        model.body[1].weight.mul_(0.5)
+        model.body[2].bias = None
+
+    for change in (grow, shrink):
+        rows = recorded(tmp_path / change.__name__, make=Deep, steps=9, after_step=written_once(change))
+        assert column(rows, "outside_writes") == [None, *[0] * 5, 1, 0, 0]
+
+
+def test_a_write_beside_weights_of_eight_bits_is_counted(tmp_path: Path) -> None:
+    def make() -> Any:
+        model = Deep()
+        model.scales = torch.nn.Parameter(torch.ones(9, dtype=torch.int8), requires_grad=False)
+        return model
+
+    write = written_once(lambda model: model.body[1].bias.add_(1))
+    found = column(recorded(tmp_path, make=make, steps=9, after_step=write), "outside_writes")
+    assert found == [None, *[0] * 5, 1, 0, 0]
+
+
+@pytest.mark.parametrize("way", [{"foreach": True}, {"fused": True}, {"foreach": False}], ids=str)
+def test_averages_weights_in_common_and_writes_of_what_is_there_are_no_write(way: Any, tmp_path: Path) -> None:
+    averages: list[Any] = []
+
+    def make() -> Any:
+        model = Deep()
+        model.head.weight = model.embedding.weight
+        return model
+
+    def optimizer_of(model: Any) -> Any:
+        averages.append(torch.optim.swa_utils.AveragedModel(model))
+        return torch.optim.AdamW(model.parameters(), **way)
+
+    def harmless(model: Any, _: Any) -> None:
+        averages[0].update_parameters(model)
+        model.body[1].load_state_dict(model.body[1].state_dict())
+        with torch.no_grad():
+            model.head.weight.clamp_(-1e9, 1e9)
+
+    rows = recorded(tmp_path, make=make, optimizer_of=optimizer_of, steps=9, after_step=harmless)
+    assert {*column(rows, "outside_writes")} <= {None, 0}
 
 
 def evaluate(model: Any) -> None:

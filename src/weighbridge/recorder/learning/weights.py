@@ -3,17 +3,16 @@
 An update has to move each tensor that has a gradient, and between updates nobody may.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from weighbridge.recorder.channels import SELDOM, Cell, Channel, stamps
-from weighbridge.recorder.learning.tensor_norms import DENSE, bit_sums, every_so_many, gradient_norms, here, norms
+from weighbridge.recorder.learning.tensor_norms import bit_sums, every_so_many, gradient_norms, here, norms, samples
 
 SAMPLE = 4096  # elements of a tensor
 MANY = 64  # elements: two tensors of fewer may be equal by chance
-SAMPLED, ELEMENTS = 3, 64  # of the largest tensors; of each
 FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
 LOW = 2**32 - 1
 
@@ -64,30 +63,26 @@ class FirstWeights(Channel):
 
 
 class CountedWrites(Channel):
-    """Tensors written to since the update before, by torch's own count of writes in place.
+    """Tensors written to since the update before: where torch's count of writes in place went on, by samples of each.
 
-    Weights that were exchanged and put back were written to, too: where no sample of the largest ones differs, that is
-    left open. What goes around the count (`.data`) is seen where all channels look. From an evaluation on all bits
-    are compared, at most once in ten steps, unless it got other weights than the update left.
+    Weights that were exchanged and put back were written to, too: where no sample differs, that is left open. What goes
+    around the count (`.data`) is seen where all channels look. From an evaluation on all bits are compared, at most
+    once in ten steps, unless it got other weights than the update left.
     """
 
     columns = ("outside_writes",)
     every_step = True
 
-    _after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
+    _after: tuple[int, list[tuple[int, int]], torch.Tensor] | None = None  # step, counts, samples
     _bits: torch.Tensor | None = None  # sums of all of them, where an evaluation began
     _evaluated = -SELDOM  # the step in which they were summed last
-    _of: list[torch.nn.Parameter] | None = None
-    _largest: Sequence[torch.nn.Parameter] = ()
-    _places: Sequence[int] = ()  # where the largest were, and what is sampled of them there
-    _views: Sequence[torch.Tensor] = ()
 
     def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Sum all bits of what the update left, for an average that is evaluated in its place is put back."""
         if (after := self._after) is None or self._bits is not None or self.watched.step < self._evaluated + SELDOM:
             return
         self._evaluated, parameters = self.watched.step, self.watched.parameters()
-        if stamps(parameters) == after[1] and all(map(torch.equal, after[2], self._samples())):
+        if stamps(parameters) == after[1] and torch.equal(after[2], self._samples()):
             self._bits = bit_sums(here(parameters))
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -98,27 +93,28 @@ class CountedWrites(Channel):
         now = stamps(self.watched.parameters())
         if bits is not None and [one for one, _ in now] == [one for one, _ in after[1]]:
             self.found["outside_writes"] = (bit_sums(here(self.watched.parameters())).to(bits.device) != bits).sum()
-            return
-        written = 0 if now == after[1] else sum(was != is_now for was, is_now in zip(after[1], now, strict=False))
-        differ = written and any(not torch.equal(*pair) for pair in zip(after[2], self._samples(), strict=False))
-        if differ or not written:
-            self.found["outside_writes"] = float(written)
+        elif now == after[1]:
+            self.found["outside_writes"] = 0.0
+        else:
+            few, many = sorted((after[2], self._samples().to(after[2].device)), key=len)
+            alike = (few == many).all(1) if len(few) == len(many) else _among(few, many)
+            if differ := int((~alike).sum()):
+                self.found["outside_writes"] = float(differ)
 
     def update_ended(self) -> None:
-        """Keep the counts."""
+        """Keep the counts, and samples: which will be asked for is not known before it is too late."""
         self._after = (self.watched.step, stamps(self.watched.parameters()), self._samples())
 
-    def _samples(self) -> list[torch.Tensor]:
-        if self._of is not (parameters := self.watched.parameters()):
-            self._of, self._largest = parameters, sorted(parameters, key=torch.Tensor.numel)[-SAMPLED:]
-            self._places = ()
-        if self._places and self._places == [*map(torch.Tensor.data_ptr, self._largest)]:
-            return [one.clone() for one in self._views]
-        views = [every_so_many(one.detach(), ELEMENTS) for one in here(self._largest)]
-        # A view keeps its memory, which on a device may be wanted for something else.
-        kept = all(type(one) in DENSE and one.is_cpu and not one.is_sparse for one in self._largest)
-        self._places, self._views = ([*map(torch.Tensor.data_ptr, self._largest)], views) if kept else ((), ())
-        return [one.clone() for one in views]
+    def _samples(self) -> torch.Tensor:
+        # What is of one byte may be a float8, which no other dtype is promoted with; of bits, for NaN is unlike itself.
+        parameters = here(self.watched.parameters())
+        bare = [one.view(torch.uint8) if one.element_size() == 1 else one for one in parameters]
+        return samples(bare).view(torch.int32) if bare else torch.zeros(0, 1)
+
+
+def _among(few: torch.Tensor, many: torch.Tensor) -> torch.Tensor:
+    """Return of each row whether it is one of the others: tensors came or went, and those that stayed moved up."""
+    return torch.stack([(many == row).all(1).any() for row in few])
 
 
 class WeightWrites(Channel):
