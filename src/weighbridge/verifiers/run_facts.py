@@ -121,7 +121,8 @@ def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
     if name == AS_LOGGED:
         yield fact_of(name, True, Basis.MEASURED)
     elif what != name and column == LAYERS and count.isdecimal():
-        yield from (fact_of(name, found >= int(count), Basis.MEASURED) for found in [layers(view)] if found)
+        if found := layers(view):
+            yield fact_of(name, found >= int(count), Basis.MEASURED)
     elif what != name and count.isdecimal() and column:
         yield fact_of(name, len(numbers(view, view.named(column) or column)) >= int(count), Basis.MEASURED)
     elif what != name:
