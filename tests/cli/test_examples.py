@@ -175,8 +175,8 @@ def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(
     )  # whether another gate binds these can no longer be told
     assert second.endswith("[exit 1]")
     assert "it does not hold: 4 problems" in after(session[0], "amend render")[1]
-    assert after(session[0], "ledger check")[1].endswith("problems: 52\n[exit 1]")
-    assert after(session[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 42
+    assert after(session[0], "ledger check")[1].endswith("problems: 55\n[exit 1]")
+    assert after(session[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 45
     assert restored.startswith(first)
 
 
@@ -192,4 +192,4 @@ def test_two_of_five_runs_of_the_job_are_red_each_at_its_gate_and_its_line(tmp_p
     assert re.findall(r"^\d.* -> exit (\d)", ended.stdout, re.MULTILINE) == ["0", "1", "0", "1", "0"]
     places = re.findall(r"^::error file=(\S+),line=(\d+),col=\d+,title=FAIL ([\w-]+)::", ended.stdout, re.MULTILINE)
     assert places == [("contracts/import.yaml", "8", "GATE-MODEL-001"), ("contracts/run.yaml", "8", "GATE-RUN-003")]
-    assert "JUnit: {'failure': 1, 'passed': 39, 'skipped': 8}; SARIF: ['error value-preservation']" in ended.stdout
+    assert "JUnit: {'failure': 1, 'passed': 42, 'skipped': 10}; SARIF: ['error value-preservation']" in ended.stdout
