@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from weighbridge.packing.packed_weights import skips
+from weighbridge.packing.packed_weights import by_names, skips
 from weighbridge.packing.unloadable import unloadable
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -78,6 +78,7 @@ def test_zero_points_that_all_but_one_weight_have_are_missed(
     settings = {"quant_method": "gptq", "bits": 4, "group_size": 64}
     config = {"model_type": "llama", "quantization_config": settings}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = unloadable(open_checkpoint(str(tmp_path)), settings)
+    view = open_checkpoint(str(tmp_path))
+    found = unloadable(view, settings, tuple(by_names(view)))
     missed = "there is no model.layers.0.mlp.up_proj.qzeros"
     assert found == ({"model.layers.0.mlp.up_proj.qweight": missed} if said else {})

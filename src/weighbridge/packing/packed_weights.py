@@ -3,8 +3,8 @@
 import functools
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from weighbridge.core import dataclass, table
 from weighbridge.formats.tensor import Tensor, short
@@ -86,15 +86,18 @@ class PackedWeight:
         return f"{method} ({beside})" if beside else method
 
 
+Named: TypeAlias = tuple[PackedWeight, str]  # one that was found by the names of its tensors, and what is not there
+
+
 def recognised(
-    view: CheckpointView, other: CheckpointView, *, apart: bool, wrong: Collection[str] = ()
+    view: CheckpointView, other: CheckpointView, named: Iterable[Named], *, apart: bool, wrong: Collection[str]
 ) -> dict[str, PackedWeight]:
     """Return a checkpoint's packed weights by name, without those whose codes another one has in dtype and shape.
 
     Where the two are read `apart`, by keys of their own, those are with them, and so is all else that may be codes.
     What lacks its scales is none, but where its codes are known to be `wrong`.
     """
-    known = {weight.name: weight for weight, absent in by_names(view) if not absent or weight.codes.name in wrong}
+    known = {weight.name: weight for weight, absent in named if not absent or weight.codes.name in wrong}
     found = known | {weight.name: weight for weight in _unmarked(view, other, known)}
     if not apart:
         return {name: weight for name, weight in found.items() if not alike(weight.codes, other)}
@@ -115,7 +118,7 @@ def marked(view: CheckpointView) -> Iterator[PackedWeight]:
     return (weight for weight, absent in by_names(view) if not absent)
 
 
-def by_names(view: CheckpointView) -> Iterator[tuple[PackedWeight, str]]:
+def by_names(view: CheckpointView) -> Iterator[Named]:
     """Yield the same with the name of what is not there, for those whose codes say what they are by their own name."""
     taken: set[str] = set()
     codes = any(one.dtype in (*BYTES, *WORDS) for one in view.tensors.values())

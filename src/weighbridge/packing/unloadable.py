@@ -3,10 +3,10 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weighbridge.packing.packed_weights import FP8, INPUT_SCALES, PackedWeight, by_names, is_left_out, schemes, skips
+from weighbridge.packing.packed_weights import FP8, INPUT_SCALES, Named, PackedWeight, is_left_out, schemes, skips
 from weighbridge.packing.packing_rules import reads
 from weighbridge.packing.unpacking import floats
 from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside
@@ -26,9 +26,8 @@ OF_BITSANDBYTES = {".weight.absmax": "load_in_4bit", ".SCB": "load_in_8bit"}
 ELSEWHERE = ("quant_config.json", "hf_quant_config.json")  # AutoAWQ's and ModelOpt's own, which are not read
 
 
-def unloadable(view: CheckpointView, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return why no loader unpacks a weight, by the names of codes."""
-    found = tuple(by_names(view))
+def unloadable(view: CheckpointView, settings: Mapping[str, Any], found: Sequence[Named]) -> dict[str, str]:
+    """Return why no loader unpacks a weight, of those that were found by their names, by the names of codes."""
     unsaid = bool(found) and not settings and "model_type" in (config_beside(view) or {})
     unsaid = unsaid and not any(map(view.folder.is_visible, ELSEWHERE))
     scale, is_skipped, wrong = _scale_in(found, settings), skips(settings), dict[str, str]()
@@ -52,7 +51,7 @@ def unloadable(view: CheckpointView, settings: Mapping[str, Any]) -> dict[str, s
     return wrong
 
 
-def _of_all(found: Iterable[tuple[PackedWeight, str]]) -> dict[str, list[str]]:
+def _of_all(found: Iterable[Named]) -> dict[str, list[str]]:
     """Return the endings that all weights of a packing have, or all but one of four and more, by its mark."""
     each = [(one.packing.mark, one.members) for one, absent in found if one.packing and not absent]
     many = Counter(mark for mark, _ in each)
@@ -89,7 +88,7 @@ def _input_scale(view: CheckpointView, weight: PackedWeight, settings: Mapping[s
     return f"{given.name} is {odd[0]:.4g}, which no quantiser writes" if odd else ""
 
 
-def _scale_in(found: Iterable[tuple[PackedWeight, str]], settings: Mapping[str, Any]) -> str:
+def _scale_in(found: Iterable[Named], settings: Mapping[str, Any]) -> str:
     """Return what most scales of FP8 are called here; where there is none, what its configuration has them called."""
     known = [weight.packing for weight, absent in found if not absent and weight.codes.dtype in FP8]
     named = [one.mark for one in known if one and one.codes == ".weight"]

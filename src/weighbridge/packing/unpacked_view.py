@@ -10,7 +10,7 @@ from weighbridge.core import Words, np
 from weighbridge.core.frozen import dataclass, fields, replace
 from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
-from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
+from weighbridge.packing.packed_weights import alike, by_names, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
 from weighbridge.packing.unloadable import unloadable
 from weighbridge.packing.unpacking import Blocks, Rule
@@ -98,12 +98,13 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     """Return the view with packed weights in place of tensors that the other side does not store or read alike."""
     gguf = view.format == "gguf"
     apart = {} if gguf else unlike_keys(*((view, other) if source else (other, view)))
-    settings = {} if gguf else settings_of(view)
-    wrong = unloadable(view, settings) if other.tensors and not (source or gguf) else {}
-    found = {} if gguf else recognised(view, other, apart=bool(apart), wrong=wrong)
+    named = () if gguf else tuple(by_names(view))
+    wrong = unloadable(view, settings_of(view), named) if named and other.tensors and not source else {}
+    found = {} if gguf else recognised(view, other, named, apart=bool(apart), wrong=wrong)
     packed = dict(_blocks(view, other)) if source and gguf else {}
     if not (found or packed):
         return view
+    settings = settings_of(view) if found else {}
     for name, weight in found.items():
         stored = tuple(one.name for one in weight.members.values())
         keys = apart if alike(weight.codes, other) else {}

@@ -71,7 +71,7 @@ def _packed(view: CheckpointView) -> Iterator[OwnClaim]:
     found = list(by_names(view))
     settings = settings_of(view) if found else {}
     scales = implausible_scales(view, (weight for weight, absent in found if not absent))
-    unloaded = unloadable(view, settings)
+    unloaded = unloadable(view, settings, found)
     for weight, absent in found:
         wrong = scales.get(weight.codes.name, "")
         try:
