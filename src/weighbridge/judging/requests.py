@@ -89,13 +89,13 @@ def looked_at(contract: model.Contract, finding: model.Finding, measured: Mappin
     return found | {"column": series.at, "from_step": first, "to_step": last}
 
 
-def beyond(gate: GateDecl, finding: model.Finding, measured: Mapping[str, Measured]) -> tuple[list[int], int]:
+def beyond(contract: model.Contract, finding: model.Finding, measured: Mapping[str, Measured]) -> tuple[list[int], int]:
     """Return the steps of the samples that are beyond a bound by themselves, of a FAIL of it, and of how many."""
-    kind, verdict = KINDS.get(gate.kind), finding.verdict
+    gate, kind, verdict = contract.gate(finding.gate), KINDS.get(finding.kind), finding.verdict
     if kind is None or kind.version != finding.kind_version or verdict.outcome is not model.Outcome.FAIL:
         return [], 0
-    keys = {name: request_for(gate, need, finding.instance).key for name, need in kind.needed(gate.limits).items()}
-    evidence = {name: item for name, key in keys.items() if isinstance(item := measured.get(key), Measurement)}
+    keys = zip(kind.needed(gate.limits), keys_of(contract, finding), strict=True)
+    evidence = {name: item for name, key in keys if isinstance(item := measured.get(key), Measurement)}
     judged = kind.by_sample(evidence, read(kind.limits, gate.limits)) if verdict.code == next(iter(kind.codes)) else ()
     return [step for step, broken in judged if broken], len(judged)
 

@@ -116,7 +116,7 @@ def row_of(contract: Contract, finding: Finding, measured: Mapping[str, Measured
     """Return a finding as reports show it, by its contract and what was measured for it."""
     more["looked_at"] = looked = looked_at(contract, finding, measured)
     gate, said = contract.gate(finding.gate), finding_text(finding, measured, _early(looked, measured.values()))
-    steps, of = beyond(gate, finding, measured)
+    steps, of = beyond(contract, finding, measured)
     if len(steps) > 1:  # the message names the worst
         first = f"so first at step {steps[0]}, and at {len(steps)} of {of} samples"
         said = replace(said, besides="; ".join(filter(None, (said.besides, first))))
