@@ -2,10 +2,11 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from weighbridge.core import Outcome, UsageError, __version__, printable
-from weighbridge.page.sources import Sources, checked_by
+from weighbridge.page.sources import Judged, Sources, checked_by
 from weighbridge.page.tab import counted, worst
 from weighbridge.page.tabs import hints_of, tabs
 from weighbridge.report import SIGNS, gate_name
@@ -39,9 +40,7 @@ def page(given: Sources, live: str = "") -> bytes:
     waits = outcome is Outcome.BLOCKED and all(one.waits for one in judged if one.outcome is outcome)
     counts = [one for one in judged if one.row.finding.severity == "required" or one.outcome is Outcome.ERROR]
     decides = worst(counts) or outcome  # as in an exit code
-    did = {Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
-    came = [words for which, words in did.items() if any(one.outcome is which for one in judged if one not in counts)]
-    aside = f" What is advisory {' or '.join(came)}." if decides is Outcome.PASS and came else ""
+    aside = _aside([one for one in judged if one not in counts]) if decides is Outcome.PASS else ""
     numbers = {id(one): at for at, one in enumerate(judged, 1)}
     contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
     text: str = made.get_template("page.html").render(
@@ -69,6 +68,13 @@ def page(given: Sources, live: str = "") -> bytes:
         live=live,
     )
     return text.encode(errors="replace")
+
+
+def _aside(advisory: Sequence[Judged]) -> str:
+    """Return what came of what does not decide, where that is no pass."""
+    did = {Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
+    came = [words for outcome, words in did.items() if any(one.outcome is outcome for one in advisory)]
+    return f" What is advisory {' or '.join(came)}." if came else ""
 
 
 def _digest(text: str) -> str:
