@@ -218,13 +218,13 @@ def test_each_bundle_is_judged_again_once_by_whatever_digits_it_is_named(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.land(kept.draft())
-    judged: list[str] = []
+    judged, judge_again = list[str](), review.rederivation
 
     def rederivation(bundle: Bundle) -> Answer:
         judged.append(bundle.id[:12])
-        return review.rederivation(bundle)
+        return judge_again(bundle)
 
-    monkeypatch.setattr("weighbridge.ledger.causes.rederivation", rederivation)
+    monkeypatch.setattr(review, "rederivation", rederivation)
     assert kept.cli("ledger", "check").code == 0
     assert sorted(judged) == sorted([kept.imported, kept.timed])
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import enum
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -165,6 +165,13 @@ def _as_written(bundle: Bundle) -> str:
         return "is another contract or version than was judged"
     same = contract is None or digests(contract).whole == bundle.statement.contract.whole
     return "" if same else "is not the contract that was judged"
+
+
+def rederivation_once(bundle: Bundle, known: MutableMapping[str, Answer]) -> Answer:
+    """Return `rederivation` of a whole bundle, which is judged again where its id is not known yet."""
+    if bundle.id not in known:
+        known[bundle.id] = rederivation(bundle)
+    return known[bundle.id]
 
 
 def rederivation(bundle: Bundle) -> Answer:

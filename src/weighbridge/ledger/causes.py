@@ -14,7 +14,7 @@ from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
 from weighbridge.evidence.disk import STAGE, DiskFolder
-from weighbridge.evidence.review import Answer, State, other_versions, rederivation
+from weighbridge.evidence.review import Answer, State, other_versions, rederivation_once
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.requests import DEFAULT, facts_of
 from weighbridge.ledger import fold
@@ -59,17 +59,14 @@ def shown_by(bundle: Bundle) -> Shown:
     return Shown(id=bundle.id, contract=contract, evidence=evidence, versions=versions, facts=facts, unmeant=unmeant)
 
 
-def demand_rederivable(bundle: Bundle, judged: MutableMapping[str, Answer] | None = None) -> None:
+def demand_rederivable(bundle: Bundle, judged: MutableMapping[str, Answer]) -> None:
     """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true.
 
     `judged` has what judging again came to, by the ids of whole bundles.
     """
     if other_versions(bundle):
         raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
-    known = {} if judged is None else judged
-    if bundle.id not in known:
-        known[bundle.id] = rederivation(bundle)
-    if known[bundle.id].state is not State.HOLDS:
+    if rederivation_once(bundle, judged).state is not State.HOLDS:
         raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 

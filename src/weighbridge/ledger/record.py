@@ -38,7 +38,7 @@ class Move:
 
 def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
     """Append what a bundle earns, or raise `not-rederivable`; `contract_digest` is the contract's now, as a whole."""
-    demand_rederivable(bundle)
+    demand_rederivable(bundle, {})
     moves, causes = list[Move](), Causes(ledger=ledger, chains={})
     for finding in bundle.findings:
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
@@ -105,7 +105,7 @@ def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: 
 
 def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: str, reason: str, now: datetime) -> str:
     """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically."""
-    demand_rederivable(bundle)
+    demand_rederivable(bundle, {})
     place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
     old = dataclasses.replace(place, instance=finding.instance)  # of entries from before files had places of their own
     if not ledger.read(place) and bundle.id in fold.fold(ledger.read(old)).causes:

@@ -13,7 +13,7 @@ from weighbridge.core.project import local
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal
 from weighbridge.evidence.disk import read_regular
-from weighbridge.evidence.review import Answer, rederivation
+from weighbridge.evidence.review import Answer, rederivation_once
 
 KEPT = Path("evidence") / BUNDLES
 WIDEST = 200  # characters in which a value stands before its citation
@@ -162,7 +162,4 @@ class Bundles:
 
     def rederivation(self, id_: str) -> Answer:
         """Return whether the verdicts of a bundle follow from what it measured, or raise why it is not here."""
-        bundle = self.get(id_)
-        if bundle.id not in self.judged:
-            self.judged[bundle.id] = rederivation(bundle)
-        return self.judged[bundle.id]
+        return rederivation_once(self.get(id_), self.judged)
